@@ -135,7 +135,7 @@ class Until(Detector):
     """Ends a generation once its text, without the prompt, holds one of these strings."""
 
     strings: tuple[str, ...] = ()
-    within: str | None = field(default="output", kw_only=True)
+    region: str | None = field(default="output", kw_only=True)
 
     name: ClassVar[str] = "until"
 

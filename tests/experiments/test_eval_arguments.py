@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,7 +106,7 @@ def test_arguments_are_those_of_a_configuration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"bakend": "h2o"}, "model argument = 'bakend'.*did you mean 'backend'"),
         ({"backend": "h2o"}, "budget = None: expected budget=N with backend=h2o"),
@@ -118,13 +117,13 @@ def test_arguments_are_those_of_a_configuration() -> None:
         ({"temperature": -1}, "temperature"),
     ],
 )
-def test_wrong_arguments_are_named(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidValue, match=said):
+def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
         configuration(arguments)
 
 
 @pytest.mark.parametrize(
-    ("given", "until", "tokens", "temperature"),
+    ("options", "until", "tokens", "temperature"),
     [
         ({}, (), 99, 0.5),
         ({"until": "a", "max_new_tokens": 7}, ("a",), 7, 0.5),
@@ -136,10 +135,10 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], said: str) -> None
 )
 @pytest.mark.filterwarnings("ignore:do_sample")
 def test_a_tasks_generation_arguments(
-    given: dict[str, Any], until: tuple[str, ...], tokens: int, temperature: float
+    options: dict[str, Any], until: tuple[str, ...], tokens: int, temperature: float
 ) -> None:
     config = configuration({"temperature": 0.5, "seed": 4, "top_p": 0.9})
-    wanted = GenerationArguments.read(given, config, 99)
+    wanted = GenerationArguments.read(options, config, 99)
     assert (wanted.until, wanted.max_new_tokens) == (until, tokens)
     drawn = {"temperature": temperature, "seed": 4, "top_p": 0.9, "top_k": None}
     assert wanted.sampling == drawn
@@ -155,7 +154,7 @@ def test_sampling_without_a_temperature_is_transformers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         ({"num_beams": 4}, "num_beams = 4"),
         ({"repetition_penalty": 1.1}, "generation argument = 'repetition_penalty'"),
@@ -164,24 +163,19 @@ def test_sampling_without_a_temperature_is_transformers() -> None:
         ({"top_p": 2}, "top_p"),
     ],
 )
-def test_what_is_not_supported_is_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidValue, match=said):
-        GenerationArguments.read(given, configuration({}), 9)
+def test_what_is_not_supported_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        GenerationArguments.read(options, configuration({}), 9)
 
 
 def test_without_the_packages_one_message_says_so(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = importlib.util.find_spec
-    absent = ("lm_eval", "inspect_ai")
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *_: None if name in absent else find(name)
+        importlib.util, "find_spec", lambda name, *_: None if name == "lm_eval" else find(name)
     )
     assert main(["eval", "--tasks", "easy"]) == 2
     assert "`scripts/setup lm-eval`" in capfd.readouterr().err
     assert main(["eval"]) == 2
     assert "--tasks" in capfd.readouterr().err
-    logs = tmp_path / "logs"
-    assert main(["report", str(tmp_path), "--inspect", str(logs)]) == 2
-    assert "`scripts/setup inspect`" in capfd.readouterr().err
-    assert not logs.exists()

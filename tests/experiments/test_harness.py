@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +23,7 @@ from experiments.reasoner import problem
 from experiments.store.study import Study
 
 pytest.importorskip("lm_eval", reason="the extra `lm-eval` is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore:log-likelihoods are read")
 
 if TYPE_CHECKING:
     from experiments.evals.harness import LilLM
@@ -29,9 +32,9 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
 PROMPTS = [problem("easy", "train", index).prompt for index in range(3)]
 
 
-def ask(*given: Any, times: int = 1, doc: int = 0, idx: int = 0) -> list[Any]:
+def ask(*arguments: Any, times: int = 1, doc: int = 0, idx: int = 0) -> list[Any]:
     """A request as the harness makes it, so many times."""
-    return [SimpleNamespace(args=given, task_name="task", doc_id=doc, idx=idx)] * times
+    return [SimpleNamespace(args=arguments, task_name="task", doc_id=doc, idx=idx)] * times
 
 
 @pytest.fixture
@@ -40,8 +43,8 @@ def model(tiny_model: Path) -> Callable[..., LilLM]:
     from experiments.evals.harness import LilLM
 
     def make(**arguments: Any) -> LilLM:
-        given = {"pretrained": str(tiny_model), "preset": "demo", "device": "cpu", "threads": 1}
-        return LilLM(**{**given, **arguments})
+        own = {"pretrained": str(tiny_model), "preset": "demo", "device": "cpu", "threads": 1}
+        return LilLM(**{**own, **arguments})
 
     return make
 
@@ -65,8 +68,8 @@ def test_texts_are_those_of_decode_cut_at_the_stop_strings(
         *ask(PROMPTS[1], stops, doc=1),
         *ask(PROMPTS[2], {"until": "<nowhere>", "max_tokens": 40}, doc=2),
     ]
-    told = ours.generate_until(requests, disable_tqdm=True)
-    assert told == [full[0], full[1][: full[1].index(middle)], full[2]]
+    texts = ours.generate_until(requests, disable_tqdm=True)
+    assert texts == [full[0], full[1][: full[1].index(middle)], full[2]]
     about = ours.get_model_info()["lil"]
     assert about["generations"] == 3
     assert about["finish"]["until"] == 1
@@ -92,8 +95,8 @@ def test_likelihoods_are_the_dense_models(
     ours = model(backend=backend, batch_size=2, **budget)
     theirs = AutoModelForCausalLM.from_pretrained(tiny_model).eval()
     pairs = [(PROMPTS[1], " 17 hours."), (PROMPTS[2], "a"), ("", "The pen")]
-    found = ours.loglikelihood([one for pair in pairs for one in ask(*pair)], disable_tqdm=True)
-    for (context, after), (likelihood, is_greedy) in zip(pairs, found, strict=True):
+    answers = ours.loglikelihood([item for pair in pairs for item in ask(*pair)], disable_tqdm=True)
+    for (context, after), (likelihood, is_greedy) in zip(pairs, answers, strict=True):
         before, following = (
             ours._encode_pair(context, after)
             if context
@@ -113,9 +116,9 @@ def test_likelihoods_are_the_dense_models(
     (trace,) = lil.decode(theirs, tokenizer, [PROMPTS[0]], max_new_tokens=3)
     before, greedy = list(trace.prompt_ids), list(trace.new_ids)
     other = [*greedy[:-1], greedy[-1] + 1]
-    told = ours._loglikelihood_tokens([(None, before, greedy), (None, before, other)], True)
-    assert [is_greedy for _, is_greedy in told] == [True, False]
-    assert told[0][0] > told[1][0]
+    texts = ours._loglikelihood_tokens([(None, before, greedy), (None, before, other)], True)
+    assert [is_greedy for _, is_greedy in texts] == [True, False]
+    assert texts[0][0] > texts[1][0]
 
 
 def test_a_rolled_text_is_predicted_token_by_token(model: Callable[..., LilLM]) -> None:
@@ -134,11 +137,11 @@ def test_a_rolled_text_is_predicted_token_by_token(model: Callable[..., LilLM]) 
 
 def test_a_long_context_keeps_its_end(model: Callable[..., LilLM], tiny_model: Path) -> None:
     ours = model(max_length=48)
-    kept = AutoTokenizer.from_pretrained(tiny_model).decode(ours.tok_encode(PROMPTS[0])[-36:])
+    rest = AutoTokenizer.from_pretrained(tiny_model).decode(ours.tok_encode(PROMPTS[0])[-36:])
     assert len(ours.tok_encode(PROMPTS[0])) > 48
     with pytest.warns(UserWarning, match="cut to its last 36"):
-        told = ours.generate_until(ask(PROMPTS[0], {"max_gen_toks": 12}), True)
-    assert told == decoded(tiny_model, [kept], max_new_tokens=12)
+        texts = ours.generate_until(ask(PROMPTS[0], {"max_gen_toks": 12}), True)
+    assert texts == decoded(tiny_model, [rest], max_new_tokens=12)
     with pytest.raises(InvalidValue, match="max_gen_toks = 48"):
         ours.generate_until(ask(PROMPTS[0], {"max_gen_toks": 48}), True)
 
@@ -164,11 +167,13 @@ def test_the_harnesss_flags_yield_to_model_arguments(tiny_model: Path) -> None:
     from experiments.evals.harness import LilLM
 
     flags = {"batch_size": 1, "max_batch_size": None, "device": "cuda:0"}
-    given = {"pretrained": str(tiny_model), "preset": "demo", "threads": 1}
-    made = LilLM.create_from_arg_obj({**given, "batch_size": 7}, flags)
+    arguments = {"pretrained": str(tiny_model), "preset": "demo", "threads": 1}
+    made = LilLM.create_from_arg_obj({**arguments, "batch_size": 7}, flags)
     assert made.settings.batch_size == 7
-    assert LilLM.create_from_arg_obj(given, flags).settings.batch_size == 1
-    assert LilLM.create_from_arg_obj(given, flags | {"batch_size": "auto"}).settings.batch_size > 1
+    assert LilLM.create_from_arg_obj(arguments, flags).settings.batch_size == 1
+    assert (
+        LilLM.create_from_arg_obj(arguments, flags | {"batch_size": "auto"}).settings.batch_size > 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,9 +187,38 @@ def test_what_the_harness_refuses_is_one_message(
     arguments: list[str], reason: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["eval", *arguments]) == 2
-    said = capfd.readouterr().err.splitlines()[-1]
-    assert said.startswith(f"lil: error: eval = {' '.join(['run --model lil', *arguments])!r}")
-    assert reason in said
+    message = capfd.readouterr().err.splitlines()[-1]
+    assert message.startswith(f"lil: error: eval = {' '.join(['run', *arguments])!r}")
+    assert reason in message
+
+
+def test_likelihoods_warn_once_that_no_method_changes_them(model: Callable[..., LilLM]) -> None:
+    sparse = model(backend="h2o", budget=16)
+    assert sparse.get_model_info()["lil"]["sparse"] is True
+    with pytest.warns(UserWarning, match="one dense forward"):
+        sparse.loglikelihood(ask(PROMPTS[0], " 17"), disable_tqdm=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sparse.loglikelihood(ask(PROMPTS[0], " 17"), disable_tqdm=True)
+        model().loglikelihood(ask(PROMPTS[0], " 17"), disable_tqdm=True)
+    assert sparse.get_model_info()["lil"]["sparse"] is False
+
+
+def test_an_error_of_ours_is_no_message_about_arguments(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And the process's own arguments stay as they are."""
+    from lm_eval._cli import HarnessCLI
+
+    def broken(*_: object) -> None:
+        assert sys.argv == before
+        raise ValueError("a fault")
+
+    before = list(sys.argv)
+    monkeypatch.setattr(HarnessCLI, "execute", broken)
+    with pytest.raises(ValueError, match="a fault") as caught:
+        main(["eval", "--tasks", "x", "--output_path", str(tmp_path)])
+    assert not isinstance(caught.value, InvalidValue)
 
 
 @pytest.mark.slow
@@ -196,13 +230,13 @@ def test_the_harness_gives_the_score_of_a_sweep(
     for name, text in files(DOCUMENT).items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    (block,) = (one for one in blocks(DOCUMENT) if one.language == "console")
+    (block,) = (part for part in blocks(DOCUMENT) if part.language == "console")
     documents = {}
-    for one in commands(block):
-        noun = one.command.split()[1]
-        is_ours = one.command.startswith("lil ")
-        done = run(one.command + (" --json" if is_ours else ""), tmp_path, tmp_path)
-        assert done.returncode == 0, f"line {one.line}: {one.command}\n{done.stderr}"
+    for step in commands(block):
+        noun = step.command.split()[1]
+        is_ours = step.command.startswith("lil ")
+        done = run(step.command + (" --json" if is_ours else ""), tmp_path, tmp_path)
+        assert done.returncode == 0, f"line {step.line}: {step.command}\n{done.stderr}"
         if is_ours:
             documents[noun] = json.loads(done.stdout)
     score = documents["eval"]["results"]["reasoner_easy"]["exact_match,boxed"]
@@ -214,9 +248,9 @@ def test_the_harness_gives_the_score_of_a_sweep(
     lines = [json.loads(line) for line in logged.read_text().splitlines()]
     texts = {line["doc"]["prompt"]: line["resps"][0][0] for line in lines}
     study = Study.open(tmp_path / "store")
-    swept = [one for one in study.samples([]).samples if one.backend == "infllm"]
-    assert sorted(texts.values()) == sorted(one.text or "" for one in swept)
+    swept = [sample for sample in study.samples([]).samples if sample.backend == "infllm"]
+    assert sorted(texts.values()) == sorted(sample.text or "" for sample in swept)
     about = documents["eval"]["config"]["lil"]
     assert about["generations"] == 5
-    assert about["tokens"] == sum(one.tokens or 0 for one in swept)
-    assert about["keys_read"] == pytest.approx(sum(one.keys_read or 0 for one in swept))
+    assert about["tokens"] == sum(sample.tokens or 0 for sample in swept)
+    assert about["keys_read"] == pytest.approx(sum(sample.keys_read or 0 for sample in swept))

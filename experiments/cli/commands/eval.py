@@ -81,9 +81,7 @@ def _require_valid(parsed: argparse.Namespace, arguments: Sequence[str]) -> None
     from lm_eval.config.evaluate_config import EvaluatorConfig
 
     try:
-        config = EvaluatorConfig.from_cli(parsed)
-        if config.limit is not None and config.samples is not None:
-            raise ValueError("--limit and --samples exclude each other")
+        EvaluatorConfig.from_cli(parsed)
     except (ValueError, TypeError, OSError) as error:
         reason = str(error).strip().split("\n")[0]
         allowed = f"arguments that the harness takes ({reason})"

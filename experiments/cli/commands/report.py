@@ -10,7 +10,6 @@ from rich.markup import escape
 from experiments.cli.console import Console
 from experiments.cli.open_store import (
     Opened,
-    ShownReport,
     add_figure_flags,
     add_load_flag,
     add_scorer_flag,
@@ -22,12 +21,10 @@ from experiments.cli.open_store import (
     to_load,
 )
 from experiments.cli.parser import Done, Parser
-from experiments.evals.inspect_logs import require_inspect, write_logs
 from experiments.grid.config import check
 from experiments.report import exports
 from experiments.report.page.page import NAME
 from experiments.store.samples.replay import with_text
-from experiments.store.store import require_writable
 
 DEFAULT_STORE = "lil-out/demo"
 
@@ -38,7 +35,6 @@ examples:
   lil report lil-out/quest --csv samples.csv   one line a sample, for a spreadsheet
   lil report --parquet samples.parquet         the same with types (needs pyarrow)
   lil report --rows table.tex --rows rows.csv  a paper's tables, and every measure
-  lil report --inspect logs                    a log a row, for `inspect view --log-dir logs`
   lil report --json > rows.json
   lil report lil-out/before lil-out/after      two stores side by side, a `store` in each row
   lil report --sweeps                          the sweeps the store remembers
@@ -73,9 +69,6 @@ def add_arguments(parser: Parser) -> None:
         help="write the rows: every field as .csv or .parquet, tables for readers as .md or .tex; "
         "may be given several times",
     )
-    parser.add_argument(
-        "--inspect", metavar="DIR", help="write a log of inspect_ai for each configuration"
-    )
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
@@ -86,9 +79,6 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         return Done(listing(folders, console, notes))
     check_outputs(args)
     exports.check_files(args.csv, args.parquet, args.rows)
-    if args.inspect:
-        require_inspect(Path(args.inspect))
-        require_writable(Path(args.inspect))
     asked = check({"detectors": args.detector or "none"}, "--detector")["detectors"]
     load = to_load(args, asked)
     studies = opened(folders, args.sweep, notes, asked, load, args.scorer)
@@ -100,9 +90,6 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         folder, page = _figures(args, one, several), _page(args, one, several)
         results.append(show(one.study, console, notes, folder, page))
     parts = list(zip(studies, results, strict=True))
-    for one, shown in parts if args.inspect else ():
-        folder = Path(args.inspect)
-        _log(one, shown, folder / one.label.replace("/", "-") if several else folder, console)
     if args.csv or args.parquet:
         samples = [
             s for one, shown in parts for s in with_text(shown.report.samples, one.study.store)
@@ -134,14 +121,6 @@ def _figures(args: argparse.Namespace, one: Opened, several: bool) -> Path | Non
     if args.figures and several:
         return Path(args.figures) / one.label.replace("/", "-")
     return Path(args.figures) if args.figures else None if args.no_figures else one.figures
-
-
-def _log(one: Opened, shown: ShownReport, folder: Path, console: Console) -> None:
-    rows = [row.to_dict() for row in shown.report.rows]
-    samples = [*with_text(shown.report.samples, one.study.store)]
-    written = write_logs(one.study, samples, rows, folder)
-    said = f"{len(written)} logs: {folder}"
-    console.print(said, highlight=False, markup=False, soft_wrap=True)
 
 
 def _page(args: argparse.Namespace, one: Opened, several: bool) -> Path | None:

@@ -1,6 +1,6 @@
 """GGUF files as folders in the user's cache, made by the reader of transformers.
 
-The reader takes a minute for a file of 100 MB, so its result is stored under the digest of the file.
+The reader takes a minute for a file of 100 MB, so its result is stored, by the digest of the file.
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ def alone(m: Any, text: Tensor, given: Tensor) -> Tensor:
 
 
 def measured(model_type: str) -> dict[str, Any]:
-    """What is found of a type, in float64: a row of the table in docs/families.md.
+    """What is found of a type, in float64: a row of docs/results/methods.json.
 
     Raises:
         KeyError: transformers does not know the type.

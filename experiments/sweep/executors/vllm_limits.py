@@ -33,7 +33,7 @@ BLOCK = 32
 MEMORY = (
     "memory is what lil.decode would take: under vllm every method holds blocks of all its tokens"
 )
-NOT_HERE = "vLLM is not installed here: the sweep needs it (docs/sparse_serving.md)"
+NOT_HERE = "vLLM is not installed here: the sweep needs it (docs/serving.md)"
 
 
 def is_installed() -> bool:
@@ -48,7 +48,7 @@ def require_installed() -> None:
         InvalidValue: it is not installed here.
     """
     if not is_installed():
-        allowed = "transformers; vllm where vLLM 0.32 is installed (docs/sparse_serving.md)"
+        allowed = "transformers; vllm where vLLM 0.32 is installed (docs/serving.md)"
         raise InvalidValue("runtime", "vllm", allowed)
 
 

@@ -1,1 +1,1 @@
-"""What must hold of every method for all inputs; `docs/properties.md` lists it."""
+"""What must hold of every method for all inputs."""

@@ -1,4 +1,4 @@
-"""Sparse attention at decode time inside vLLM, see docs/sparse_serving.md.
+"""Sparse attention at decode time inside vLLM, see docs/serving.md.
 
     vllm serve MODEL --worker-cls lil.serving.vllm.sparse.worker.CPUWorker \
       --additional-config '{"lil": {"attention": "quest(budget=1024)"}}'

@@ -34,7 +34,7 @@ def named(thing: Any, params: Mapping[str, Any]) -> dict[str, Any]:
 def version_of(kind: type) -> int:
     """A class's version; one that has a parameter of this name is in its first."""
     own = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-    if any(one.name == "version" for one in own):
+    if any(parameter.name == "version" for parameter in own):
         return 1
     return int(getattr(kind, "version", 1))
 
@@ -50,22 +50,22 @@ def code(*things: Any) -> dict[str, str]:
         By import path the sources of each class that does not ship; by name as it is given, each
         file that a parameter of such a class names.
     """
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for thing in things:
         kind = thing if isinstance(thing, type) else type(thing)
         values = [] if isinstance(thing, type) else list(_texts(_values(thing)))
         if not ships(kind):
-            found[import_path(kind)] = source_digest(kind)
-            found |= {name: digest for name in values if (digest := _file_digest(name))}
-        classes = [one for one in map(_imported, values) if one is not None]
+            digests[import_path(kind)] = source_digest(kind)
+            digests |= {name: digest for name in values if (digest := _file_digest(name))}
+        classes = [kind_named for kind_named in map(_imported, values) if kind_named is not None]
         inside = () if isinstance(thing, type) else getattr(thing, "uses", ())
-        found |= code(*classes, *inside)
-    return found
+        digests |= code(*classes, *inside)
+    return digests
 
 
 def _values(thing: Any) -> list[Any]:
     fields = dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ()
-    own = [getattr(thing, one.name) for one in fields if one.init]
+    own = [getattr(thing, parameter.name) for parameter in fields if parameter.init]
     return [*own, thing.params()] if hasattr(thing, "params") else own
 
 
@@ -76,8 +76,8 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping):
         yield from _texts(list(value.values()))
     elif isinstance(value, (list, tuple, set, frozenset)):
-        for one in value:
-            yield from _texts(one)
+        for item in value:
+            yield from _texts(item)
 
 
 def _file_digest(name: str) -> str | None:

@@ -90,16 +90,16 @@ class Entry:
         return self.source if self.error is None else f"broken: {self.error}"
 
 
-def parameters(found: type) -> tuple[Parameter, ...]:
+def parameters(kind: type) -> tuple[Parameter, ...]:
     """What a class can be given: the fields of a dataclass, nothing else."""
-    made = []
-    for f in dataclasses.fields(found) if dataclasses.is_dataclass(found) else ():
+    result = []
+    for f in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
         if not f.init:
             continue
         default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
         required = default is dataclasses.MISSING
-        made.append(Parameter(f.name, required, None if required else default))
-    return tuple(made)
+        result.append(Parameter(f.name, required, None if required else default))
+    return tuple(result)
 
 
 def entry_points(group: str) -> list[EntryPoint]:
@@ -107,10 +107,10 @@ def entry_points(group: str) -> list[EntryPoint]:
     points: list[EntryPoint] = []
     known: set[str] = set()
     for dist in distributions(path=[place for place in sys.path if place]):
-        found = dist.entry_points.select(group=group)
-        if found and dist.name not in known:  # one of the same name that comes first hides it
+        own_points = dist.entry_points.select(group=group)
+        if own_points and dist.name not in known:  # one of the same name that comes first hides it
             known.add(dist.name)
-            points += found
+            points += own_points
     return points
 
 
@@ -190,8 +190,8 @@ class Registry(Generic[T]):
             spec = self.spec(name)
             action = {"on_stop": spec.action} if spec.action else {}
             name, params = spec.name, self.merge(spec.name, spec.params, action, params)
-        found = self.find(name)
-        declared = parameters(found)
+        kind = self.find(name)
+        declared = parameters(kind)
         choices = [p.name for p in declared]
         for key in params:
             if key not in choices:
@@ -201,11 +201,11 @@ class Registry(Generic[T]):
             if p.required and p.name not in params:
                 raise InvalidValue(p.name, None, f"a value: {name} has no default for it")
         try:
-            return found(**params)
+            return kind(**params)
         except InvalidValue:
             raise
         except ValueError as error:  # of a class that somebody else wrote
-            allowed = f"parameters that {found.__name__} takes ({error})"
+            allowed = f"parameters that {kind.__name__} takes ({error})"
             raise InvalidValue(self.kind, str(Spec(name, params)), allowed) from error
 
     def spec(self, text: str, field: str | None = None) -> Spec:
@@ -236,7 +236,7 @@ class Registry(Generic[T]):
         entries = [self._entry(name, OWN, self._shipped(module)) for name, module in own.items()]
         for name, points in self._foreign().items():
             entries += [self._listed(name, point, points, taken=name in own) for point in points]
-        return tuple(sorted(entries, key=lambda one: (one.name, one.package != OWN, one.package)))
+        return tuple(sorted(entries, key=lambda e: (e.name, e.package != OWN, e.package)))
 
     def describe(self) -> dict[str, str]:
         """Each name with the one line that describes it, or what is wrong."""
@@ -269,10 +269,10 @@ class Registry(Generic[T]):
     def _shipped(self, module: str) -> type[T]:
         name = module.rpartition(".")[2]
         members = vars(importlib.import_module(module)).values()
-        found: type[T] = next(
+        kind: type[T] = next(
             c for c in members if isinstance(c, type) and c.__dict__.get("name") == name
         )
-        return found
+        return kind
 
     def _installed(self, name: str, points: list[EntryPoint]) -> type[T]:
         """The class behind the entry points of one name.
@@ -293,13 +293,13 @@ class Registry(Generic[T]):
         except Exception as error:  # whatever another package does when it is imported
             allowed = f"{point.value} of {package} to import ({_cause(error)})"
             raise InvalidValue(self.kind, name, allowed) from error
-        found = self._checked(loaded, name)
-        if found.name != name:  # type: ignore[attr-defined]
+        kind = self._checked(loaded, name)
+        if kind.name != name:  # type: ignore[attr-defined]
             # Results are stored under the class's name.
-            calls_itself = found.name  # type: ignore[attr-defined]
+            calls_itself = kind.name  # type: ignore[attr-defined]
             allowed = f"the name of {point.value} of {package}, which calls itself {calls_itself!r}"
             raise InvalidValue(self.kind, name, allowed)
-        return found
+        return kind
 
     def _at(self, path: str) -> type[T]:
         """The class at `package.module:Class`, if its name is not another one's.
@@ -315,20 +315,20 @@ class Registry(Generic[T]):
         except Exception as error:  # a file somebody is working on may do anything
             allowed = f"an importable package.module:Class ({_cause(error)})"
             raise InvalidValue(self.kind, path, allowed) from error
-        found = self._checked(loaded, path)
+        kind = self._checked(loaded, path)
         # Results are stored under the name: two classes must not share one.
-        name: str = found.name  # type: ignore[attr-defined]
+        name: str = kind.name  # type: ignore[attr-defined]
         own, points = self._own(), self._foreign().get(name, [])
         if name in own:
-            same, package = self._shipped(own[name]) is found, OWN
+            same, package = self._shipped(own[name]) is kind, OWN
         elif points:
-            same, package = self._installed(name, points) is found, _package(points[0])
+            same, package = self._installed(name, points) is kind, _package(points[0])
         else:
-            return found
+            return kind
         if not same:
             allowed = f"a name of its own for {path}: that one belongs to {package}"
             raise InvalidValue("name", name, allowed)
-        return found
+        return kind
 
     def _require_followed(self, path: str) -> None:
         """Refuse an import path that nobody typed, unless an installed package says the same.
@@ -343,30 +343,30 @@ class Registry(Generic[T]):
             allowed = f"a {self.kind}'s name: no import path is followed that nobody typed"
             raise InvalidValue(self.kind, path, allowed)
 
-    def _checked(self, found: Any, name: str) -> type[T]:
+    def _checked(self, kind: Any, name: str) -> type[T]:
         """`found` if it is what a name can stand for."""
         base = self._base()
-        if not (isinstance(found, type) and issubclass(found, base)):
+        if not (isinstance(kind, type) and issubclass(kind, base)):
             public = f"{base.__module__.partition('.')[0]}.{base.__name__}"
             raise InvalidValue(self.kind, name, f"a subclass of {public}")
         # The base may be a dataclass itself; what a class adds to it must be declared as one too.
-        own = (c.__dict__.get("__dataclass_params__") for c in found.__mro__ if c is not base)
+        own = (c.__dict__.get("__dataclass_params__") for c in kind.__mro__ if c is not base)
         declared_as = next(filter(None, own), None)
         if self._frozen and (declared_as is None or not declared_as.frozen):
             raise InvalidValue(self.kind, name, "a frozen dataclass, @dataclass(frozen=True)")
-        declared = getattr(found, "name", None)
+        declared = getattr(kind, "name", None)
         if not isinstance(declared, str) or not _NAME.fullmatch(declared):
-            allowed = f"a class variable `name` of {found.__name__}: letters, digits, _ and -"
+            allowed = f"a class variable `name` of {kind.__name__}: letters, digits, _ and -"
             raise InvalidValue("name", declared, allowed)
-        if self._line is not None and not isinstance(getattr(found, self._line, None), str):
-            allowed = f"a class variable `{self._line}` of {found.__name__}: a line"
+        if self._line is not None and not isinstance(getattr(kind, self._line, None), str):
+            allowed = f"a class variable `{self._line}` of {kind.__name__}: a line"
             raise InvalidValue(self._line, None, allowed)
-        return found
+        return kind
 
-    def _entry(self, name: str, package: str, found: type[T]) -> Entry:
-        doc = (inspect.getdoc(found) or "").partition("\n")[0]
-        source = doc if self._line is None else str(getattr(found, self._line))
-        return Entry(name, package, source, parameters(found))
+    def _entry(self, name: str, package: str, kind: type[T]) -> Entry:
+        doc = (inspect.getdoc(kind) or "").partition("\n")[0]
+        source = doc if self._line is None else str(getattr(kind, self._line))
+        return Entry(name, package, source, parameters(kind))
 
     def _listed(self, name: str, point: EntryPoint, points: list[EntryPoint], taken: bool) -> Entry:
         package = _package(point)
@@ -388,5 +388,5 @@ def _cause(error: Exception) -> str:
     text = f"{type(error).__name__}: {error}".splitlines()[0]
     frames = traceback.extract_tb(error.__traceback__)
     ours = (__file__, local_modules.__file__)
-    theirs = [f for f in frames if f.filename not in ours and "importlib" not in f.filename]
-    return f"{text} ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else text
+    outside = [f for f in frames if f.filename not in ours and "importlib" not in f.filename]
+    return f"{text} ({outside[-1].filename}, line {outside[-1].lineno})" if outside else text

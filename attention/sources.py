@@ -40,35 +40,35 @@ def source_digest(kind: type) -> str:
     Args:
         kind: a class that does not ship.
     """
-    found = _files(kind)
-    told = hashlib.sha256()
-    for name in sorted(found):
-        told.update(f"{name}\n{hashlib.sha256(found[name].read_bytes()).hexdigest()}\n".encode())
-    if kind.__module__ not in found:
-        told.update(secrets.token_bytes(16))
-    return told.hexdigest()[:32]
+    files = _files(kind)
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(f"{name}\n{hashlib.sha256(files[name].read_bytes()).hexdigest()}\n".encode())
+    if kind.__module__ not in files:
+        digest.update(secrets.token_bytes(16))
+    return digest.hexdigest()[:32]
 
 
 def _files(kind: type) -> dict[str, Path]:
     """The files behind a class, by the names of their modules; data beside them by its own."""
-    found: dict[str, Path] = {}
-    for one in kind.__mro__:
-        if not ships(one) and (file := _file(one.__module__)) is not None:
-            ours = any(map(ships, one.__mro__))  # a mixin of torch is no concern of ours
+    files: dict[str, Path] = {}
+    for base in kind.__mro__:
+        if not ships(base) and (file := _file(base.__module__)) is not None:
+            ours = any(map(ships, base.__mro__))  # a mixin of torch is no concern of ours
             if ours or not _installed(file):
-                _gather(one.__module__, file, found)
-    return found
+                _gather(base.__module__, file, files)
+    return files
 
 
-def _gather(name: str, file: Path, found: dict[str, Path]) -> None:
+def _gather(name: str, file: Path, files: dict[str, Path]) -> None:
     """Add a module and all that it imports of its own folder or package."""
     waiting = [(name, file)]
     root = _root(name, file)
     while waiting:
         name, file = waiting.pop()
-        if name in found:
+        if name in files:
             continue
-        found[name] = file
+        files[name] = file
         if file.suffix != ".py":
             continue
         imported, texts = _named(name, file)
@@ -77,9 +77,9 @@ def _gather(name: str, file: Path, found: dict[str, Path]) -> None:
             if at is not None:
                 waiting.append((other, at))
         for text in texts:
-            beside = file.parent / text
-            if beside != file and beside.is_file():
-                found[f"{name}/{text}"] = beside
+            data = file.parent / text
+            if data != file and data.is_file():
+                files[f"{name}/{text}"] = data
 
 
 def _named(name: str, file: Path) -> tuple[list[str], list[str]]:
@@ -106,7 +106,7 @@ def _named(name: str, file: Path) -> tuple[list[str], list[str]]:
                 texts.append(text)
                 if all(part.isidentifier() for part in text.split(".")):
                     modules.append(text)  # importlib.import_module("mine_limit")
-    every = dict.fromkeys(part for one in modules if one for part in _prefixes(one))
+    every = dict.fromkeys(part for name_of in modules if name_of for part in _prefixes(name_of))
     return list(every), list(dict.fromkeys(texts))
 
 
@@ -131,18 +131,18 @@ def _local(name: str, root: Path, only: str | None) -> Path | None:
     if file is not None:
         return file if only is not None or not _installed(file) else None
     at = root.joinpath(*name.split("."))
-    for one in (at.with_name(f"{at.name}.py"), at / "__init__.py"):
-        if one.is_file():
-            return one
+    for candidate in (at.with_name(f"{at.name}.py"), at / "__init__.py"):
+        if candidate.is_file():
+            return candidate
     return None
 
 
 def _file(name: str) -> Path | None:
     """Where a module that is imported lies."""
-    given = getattr(sys.modules.get(name), "__file__", None)
-    if not isinstance(given, str):
+    path = getattr(sys.modules.get(name), "__file__", None)
+    if not isinstance(path, str):
         return None
-    file = Path(given).absolute()
+    file = Path(path).absolute()
     return file if file.is_file() else None
 
 

@@ -24,11 +24,11 @@ def put(numbers: Any, device: torch.device, dtype: torch.dtype | None = None) ->
     A copy from ordinary memory to a GPU waits for all that it was given before; one from pinned
     memory takes its turn.
     """
-    given = np.asarray(numbers)
+    array = np.asarray(numbers)
     if device.type != "cuda":
-        return torch.as_tensor(given, dtype=dtype, device=device)
+        return torch.as_tensor(array, dtype=dtype, device=device)
     # On the host, whatever device torch makes tensors on by default.
-    here = torch.as_tensor(given, dtype=dtype, device="cpu")
+    here = torch.as_tensor(array, dtype=dtype, device="cpu")
     return here.pin_memory().to(device, non_blocking=True)
 
 

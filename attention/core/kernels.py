@@ -80,8 +80,8 @@ def softmax(scores: Tensor, sink_logits: Tensor | None = None) -> Tensor:
     wide = accumulator(scores.dtype)
     if sink_logits is None:
         return torch.softmax(scores, dim=-1, dtype=wide)
-    beside = sink_logits.to(scores.dtype).expand(*scores.shape[:-1], 1)
-    return torch.softmax(torch.cat((scores, beside), dim=-1), dim=-1, dtype=wide)[..., :-1]
+    sink_column = sink_logits.to(scores.dtype).expand(*scores.shape[:-1], 1)
+    return torch.softmax(torch.cat((scores, sink_column), dim=-1), dim=-1, dtype=wide)[..., :-1]
 
 
 def spread(sink_logits: Tensor | None, q: Tensor) -> Tensor | None:
@@ -204,7 +204,7 @@ def dense_with_mass(
     mass = torch.zeros(B, Hkv, G, S, dtype=wide, device=q.device)
     slots = torch.arange(S, device=q.device)
     grouped = q.reshape(B, Hkv, G, T, D) * scaling
-    beside = None if sink_logits is None else sink_logits.view(Hkv, G, 1, 1)
+    sink_column = None if sink_logits is None else sink_logits.view(Hkv, G, 1, 1)
     columns = max(1, block_elements(q.device) // (B * Hq * S))
     for t in range(0, T, columns):
         n = min(columns, T - t)
@@ -214,7 +214,7 @@ def dense_with_mass(
         block = grouped[:, :, :, t : t + n].reshape(B, Hkv, G * n, D)
         scores = torch.matmul(block, k[:, :, low:seen].transpose(2, 3)).view(B, Hkv, G, n, -1)
         scores.masked_fill_(hidden[:, None, None], float("-inf"))
-        probs = softmax(scores, beside)
+        probs = softmax(scores, sink_column)
         mixed = torch.matmul(probs.to(v.dtype).reshape(B, Hkv, G * n, -1), v[:, :, low:seen])
         out[:, t : t + n] = mixed.view(B, Hq, n, -1).transpose(1, 2)
         if counts is not None:

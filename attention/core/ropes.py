@@ -36,8 +36,8 @@ class Rope:
         self.kind = kind.get(self.layer_type) if isinstance(kind, dict) else kind
         # gpt-oss gives the cosine of each once, the others once for either half of the pairs.
         table = "inv_freq" if self.layer_type is None else f"{self.layer_type}_inv_freq"
-        found = getattr(module, table, None)
-        self.frequencies = None if found is None else len(found)
+        frequencies = getattr(module, table, None)
+        self.frequencies = None if frequencies is None else len(frequencies)
 
     def __deepcopy__(self, memo: Any) -> Rope:
         return self  # the module is the model's

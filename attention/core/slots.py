@@ -88,8 +88,8 @@ class Slots:
         """Reallocate with exactly `size` slots, keeping what fits."""
         old = self.data
         self.data = old.new_full((*old.shape[:2], size, *old.shape[3:]), self.fill)
-        kept = min(size, old.shape[2])
-        self.data[:, :, :kept] = old[:, :, :kept]
+        remaining = min(size, old.shape[2])
+        self.data[:, :, :remaining] = old[:, :, :remaining]
 
     def select(self, index: Tensor) -> None:
         """Rows `index` (any order, repeats allowed) become the rows of this tensor."""

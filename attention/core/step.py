@@ -18,7 +18,7 @@ X = TypeVar("X")
 
 
 class Occupancy:
-    """How many slots of each row hold a token, from the first on; made by `Step.held`.
+    """How many slots of each row hold a token, from the first on; made by `Step.occupancy`.
 
     Args:
         counts: (B,).
@@ -53,10 +53,10 @@ class Occupancy:
         """
         if page not in self._halves:
             number, pages = np.arange(-(-self.most // page)), -(-self.counts // page)[:, None]
-            told = number >= pages, number < np.maximum(pages // 2, 1)
+            masks = number >= pages, number < np.maximum(pages // 2, 1)
             self._halves[page] = (
-                devices.put(told[0], self.device),
-                devices.put(told[1], self.device),
+                devices.put(masks[0], self.device),
+                devices.put(masks[1], self.device),
             )
         return self._halves[page]
 
@@ -107,7 +107,7 @@ class Step:
         self.prompt = np.where(past == 0, self.seen, 0) if prompt is None else prompt
         self.longest = int(self.seen.max())
         self.padded = bool((new < T).any())
-        self._memo: dict[Hashable, Any] = {}
+        self._memos: dict[Hashable, Any] = {}
 
     @property
     def rows(self) -> int:
@@ -128,7 +128,7 @@ class Step:
 
         First the columns of prompts, at once, then the others one by one.
         """
-        found, reading = [], self.new > self.behind
+        groups, reading = [], self.new > self.behind
         for behind, reads in sorted(set(zip(self.behind.tolist(), reading.tolist(), strict=True))):
             rows = np.flatnonzero((self.behind == behind) & (reading == reads))
             past, read = self.past[rows], self.new[rows] - behind
@@ -138,17 +138,17 @@ class Step:
                 whole = Step(past, read, first, self.device, prompt, past + read)
                 steps.append((slice(0, first), whole))
             for n in range(behind):
-                one = Step(past + read + n, np.ones_like(past), 1, self.device, prompt)
-                steps.append((slice(first + n, first + n + 1), one))
-            found.append((rows.tolist(), steps))
-        return found
+                part = Step(past + read + n, np.ones_like(past), 1, self.device, prompt)
+                steps.append((slice(first + n, first + n + 1), part))
+            groups.append((rows.tolist(), steps))
+        return groups
 
-    def once(self, key: Hashable, make: Callable[[], X]) -> X:
+    def memo(self, key: Hashable, make: Callable[[], X]) -> X:
         """`make()`, computed by the first layer that asks and handed to all others."""
-        if key not in self._memo:
-            self._memo[key] = make()
-        found: X = self._memo[key]
-        return found
+        if key not in self._memos:
+            self._memos[key] = make()
+        value: X = self._memos[key]
+        return value
 
     def tensor(self, counts: Counts | npt.NDArray[np.bool_] | list[int]) -> Tensor:
         """Host numbers on the device."""
@@ -157,26 +157,26 @@ class Step:
     @property
     def past_tokens(self) -> Tensor:
         """`past` on the device, (B,)."""
-        return self.once("past", lambda: self.tensor(self.past))
+        return self.memo("past", lambda: self.tensor(self.past))
 
     @property
     def seen_tokens(self) -> Tensor:
         """`seen` on the device, (B,)."""
-        return self.once("seen", lambda: self.past_tokens + self.tensor(self.new))
+        return self.memo("seen", lambda: self.past_tokens + self.tensor(self.new))
 
     def first(self, H: int, capacity: int) -> Tensor:
         """Index (B*H,) into `Slots.flat` of the first slot of each row and head."""
         sets = self.rows * H
-        return self.once(("first", H, capacity), lambda: self.tensor(np.arange(sets) * capacity))
+        return self.memo(("first", H, capacity), lambda: self.tensor(np.arange(sets) * capacity))
 
     def flat(self, slot: Counts, H: int, capacity: int, key: Hashable) -> Tensor:
         """Index (B*H,) into `Slots.flat` of one slot per row, the same in all H heads."""
-        return self.once(
+        return self.memo(
             ("flat", key, H, capacity),
             lambda: self.tensor(np.arange(self.rows * H) * capacity + slot.repeat(H)),
         )
 
-    def held(self, limit: int | None = None) -> Occupancy:
+    def occupancy(self, limit: int | None = None) -> Occupancy:
         """What rows hold that keep all they see, this forward's tokens included.
 
         Args:
@@ -186,7 +186,7 @@ class Step:
 
     def holding(self, counts: Counts, key: Hashable) -> Occupancy:
         """Rows that hold so many slots, (B,)."""
-        return self.once(("held", key), lambda: Occupancy(counts, self.device))
+        return self.memo(("held", key), lambda: Occupancy(counts, self.device))
 
     def newest(self, queries: int) -> Tensor:
         """Which columns are among the last real tokens, this many, (B or 1, T)."""
@@ -209,14 +209,14 @@ class Step:
             columns = torch.arange(self.T, device=self.device)
             return (self.tensor(first)[:, None] + columns).clamp_min_(0)
 
-        return self.once(("last", key), make)
+        return self.memo(("last", key), make)
 
     def real(self) -> Tensor | None:
         """Which columns are real tokens, (B, T); None when all are."""
         if not self.padded:
             return None
         columns = torch.arange(self.T, device=self.device)
-        return self.once("real", lambda: columns >= self.tensor(self.T - self.new)[:, None])
+        return self.memo("real", lambda: columns >= self.tensor(self.T - self.new)[:, None])
 
     @property
     def generates(self) -> bool:
@@ -225,7 +225,7 @@ class Step:
 
     def generated(self) -> Tensor:
         """Which columns are real tokens behind their row's prompt, (B, T)."""
-        return self.once("generated", lambda: self.positions() >= self._behind_prompt())
+        return self.memo("generated", lambda: self.positions() >= self._behind_prompt())
 
     def positions(self) -> Tensor:
         """Position of each column's token, (B, T); before the past for padding."""
@@ -234,12 +234,12 @@ class Step:
             first = self.tensor(self.past + self.new - self.T)[:, None]
             return first + torch.arange(self.T, device=self.device)
 
-        return self.once("positions", make)
+        return self.memo("positions", make)
 
     def _behind_prompt(self) -> Tensor:
         return self.tensor(np.maximum(self.prompt, self.past))[:, None]
 
-    def join(self, held: Tensor | None, counts: Counts, new: Tensor, fill: float = 0.0) -> Tensor:
+    def join(self, stored: Tensor | None, counts: Counts, new: Tensor, fill: float = 0.0) -> Tensor:
         """Held slots and the real new tokens of each row, one after the other, without gaps.
 
         Args:
@@ -254,8 +254,8 @@ class Step:
         if most == 0 and not self.padded:
             return new
         out = new.new_full((*new.shape[:2], widest, *new.shape[3:]), fill)
-        if held is not None and most:
-            out[:, :, :most] = held[:, :, :most]
+        if stored is not None and most:
+            out[:, :, :most] = stored[:, :, :most]
         self.write(out, counts, new)
         return out
 

@@ -52,14 +52,14 @@ class CppEngine(Engine):
         return None
 
     def attend(
-        self, qkv: QKV, held: Occupancy, *, probs: bool = False, lse: bool = False
+        self, qkv: QKV, occupancy: Occupancy, *, probs: bool = False, lse: bool = False
     ) -> AttentionOutput:
-        return _attend(qkv, None, held, None, 1, probs, lse)
+        return _attend(qkv, None, occupancy, None, 1, probs, lse)
 
     def attend_with_mass(
-        self, qkv: QKV, held: Occupancy, mass: Tensor, elsewhere: AttentionOutput | None = None
+        self, qkv: QKV, occupancy: Occupancy, mass: Tensor, elsewhere: AttentionOutput | None = None
     ) -> Tensor:
-        return _attend(qkv, None, held, None, 1, False, False, mass, elsewhere).out
+        return _attend(qkv, None, occupancy, None, 1, False, False, mass, elsewhere).out
 
     def attend_pages(
         self, qkv: QKV, pages: Tensor, counts: Tensor, page: int, *, lse: bool = False
@@ -89,10 +89,10 @@ class CppEngine(Engine):
         narrow: bool = False,
     ) -> tuple[Tensor, Tensor]:
         k = min(k, competing.most)
-        given, tokens = (x.contiguous() for x in always)
-        pages = torch.empty((*q.shape[:2], given.shape[1] + k), dtype=torch.int64)
+        fixed, tokens = (x.contiguous() for x in always)
+        pages = torch.empty((*q.shape[:2], fixed.shape[1] + k), dtype=torch.int64)
         counts = torch.empty_like(pages)
-        read = (given.shape[1], page, first, _at(given), _at(tokens), _at(counts))
+        read = (fixed.shape[1], page, first, _at(fixed), _at(tokens), _at(counts))
         _best(q, summaries, competing, k, narrow, read, pages, None)
         return pages, counts
 
@@ -150,8 +150,8 @@ class CppEngine(Engine):
         self.put_all(((slots, new),), at)
 
     def put_all(self, arriving: Sequence[tuple[Slots, Tensor | None]], at: Tensor) -> None:
-        given: list[Tensor] = []
-        told: list[int] = []
+        sources: list[Tensor] = []
+        addresses: list[int] = []
         for slots, new in arriving:
             data, stride = slots.data, slots.width
             if new is None:
@@ -161,16 +161,16 @@ class CppEngine(Engine):
             else:
                 super().put(slots, at, new)
                 continue
-            given.append(new)  # until it has been copied
-            told += (slots.width, stride, new.data_ptr(), data.data_ptr())
-        numbers = (ctypes.c_int64 * len(told))(*told)
-        _operation(torch.float32).put(at.shape[0], at.data_ptr(), len(given), numbers)
+            sources.append(new)  # until it has been copied
+            addresses += (slots.width, stride, new.data_ptr(), data.data_ptr())
+        numbers = (ctypes.c_int64 * len(addresses))(*addresses)
+        _operation(torch.float32).put(at.shape[0], at.data_ptr(), len(sources), numbers)
 
     def restamp(
         self,
         stamps: Slots,
         probs: Tensor,
-        held: Occupancy,
+        occupancy: Occupancy,
         now: Tensor,
         page: int,
         how: str,
@@ -180,7 +180,7 @@ class CppEngine(Engine):
         probs, now = probs.contiguous(), now.to(torch.int64).contiguous()
         _operation(probs.dtype).restamp(
             B, H, M, S, stamps.capacity, page, _REDUCED[how], -1 if alpha is None else alpha,
-            probs.data_ptr(), held.tensor.data_ptr(), now.data_ptr(), stamps.data.data_ptr(),
+            probs.data_ptr(), occupancy.tensor.data_ptr(), now.data_ptr(), stamps.data.data_ptr(),
         )  # fmt: skip
 
     def redundancy(self, keys: Tensor, threshold: float) -> Tensor:
@@ -189,15 +189,15 @@ class CppEngine(Engine):
         _operation(keys.dtype).redundancy(R * H, S, D, threshold, keys.data_ptr(), out.data_ptr())
         return out
 
-    def keep_best(self, kept: Sequence[Slots], rows: Tensor, worth: Tensor, most: int) -> None:
+    def keep_best(self, state: Sequence[Slots], rows: Tensor, worth: Tensor, most: int) -> None:
         if worth.dtype not in (torch.float32, torch.float64):
-            super().keep_best(kept, rows, worth, most)
+            super().keep_best(state, rows, worth, most)
             return
-        (R, H, S), C, worth = worth.shape, kept[0].capacity, worth.contiguous()
+        (R, H, S), C, worth = worth.shape, state[0].capacity, worth.contiguous()
         index = torch.empty((R, H, most), dtype=torch.int64)
         operations = _operation(worth.dtype)
         operations.order(R * H, S, most, worth.data_ptr(), index.data_ptr())
-        for slots in kept:
+        for slots in state:
             data = slots.data
             size = math.prod(data.shape[3:]) * data.itemsize
             operations.move(
@@ -206,21 +206,21 @@ class CppEngine(Engine):
             )  # fmt: skip
 
     def likeliest(
-        self, qkv: QKV, held: Occupancy, k: int, *, largest: bool = False
+        self, qkv: QKV, occupancy: Occupancy, k: int, *, largest: bool = False
     ) -> tuple[Tensor, Tensor]:
         q, keys, _, sink_logits = qkv
-        (B, H, M, D), Hkv, k = q.shape, keys.shape[1], min(k, held.most)
+        (B, H, M, D), Hkv, k = q.shape, keys.shape[1], min(k, occupancy.most)
         if keys.stride()[2:] != (D, 1):
             keys = keys.contiguous()
         wide = accumulator(keys.dtype)
         q = q.to(wide).contiguous()
-        beside = None if sink_logits is None else sink_logits.to(wide).contiguous()
+        sinks = None if sink_logits is None else sink_logits.to(wide).contiguous()
         slots = torch.empty((B, H, k), dtype=torch.int64)
         counts = torch.empty_like(slots)
         _operation(keys.dtype).likeliest(
             B, H, Hkv, M, D, *keys.stride()[:2], k, largest, q.data_ptr(), keys.data_ptr(),
-            held.tensor.data_ptr(), _at(beside), slots.data_ptr(), counts.data_ptr(),
-            torch.get_num_threads() if B * H * M * D * held.most > _FEW else 1,
+            occupancy.tensor.data_ptr(), _at(sinks), slots.data_ptr(), counts.data_ptr(),
+            torch.get_num_threads() if B * H * M * D * occupancy.most > _FEW else 1,
         )  # fmt: skip
         return slots, counts
 
@@ -235,12 +235,12 @@ class CppEngine(Engine):
         assert position.stride(2) == 1
         if stays is not None:
             stays = stays.to(torch.int64).contiguous()
-        found = torch.empty((B, H, 1), dtype=torch.int64)
+        slot = torch.empty((B, H, 1), dtype=torch.int64)
         _operation(worth.dtype).lowest(
             B, H, S, *worth.stride()[:2], *position.stride()[:2],
-            worth.data_ptr(), position.data_ptr(), _at(stays), found.data_ptr(),
+            worth.data_ptr(), position.data_ptr(), _at(stays), slot.data_ptr(),
         )  # fmt: skip
-        return found
+        return slot
 
 
 def _best(
@@ -269,7 +269,7 @@ def _best(
 def _attend(
     qkv: QKV,
     pages: Tensor | None,
-    held: Occupancy | None,
+    occupancy: Occupancy | None,
     counts: Tensor | None,
     page: int,
     probs: bool,
@@ -291,20 +291,20 @@ def _attend(
         assert counts is not None
         counts, U = counts.to(torch.int64), pages.shape[2]
         # One table may serve all sets of a row, or all rows.
-        table_row, table_set, one = strides = pages.stride()
-        if strides != counts.stride() or one != 1:
+        table_row, table_set, last_stride = strides = pages.stride()
+        if strides != counts.stride() or last_stride != 1:
             pages, counts = pages.contiguous(), counts.contiguous()
             table_row, table_set, _ = pages.stride()
-    if held is not None:
-        most = held.most
-    given = q.new_empty((B, H, M, most), dtype=wide) if probs else None
+    if occupancy is not None:
+        most = occupancy.most
+    probabilities = q.new_empty((B, H, M, most), dtype=wide) if probs else None
     total = q.new_empty((B, H, M), dtype=wide) if lse else None
-    beside = None if sink_logits is None else sink_logits.to(wide).contiguous()
+    sinks = None if sink_logits is None else sink_logits.to(wide).contiguous()
     mass_row, mass_set, other, other_lse = 0, 0, None, None
     if mass is not None:
         assert mass.dtype == wide
-        mass_row, mass_set, one = mass.stride()
-        assert one == 1
+        mass_row, mass_set, last_stride = mass.stride()
+        assert last_stride == 1
     if elsewhere is not None:
         assert elsewhere.lse is not None
         other, other_lse = elsewhere.out.contiguous(), elsewhere.lse.contiguous()
@@ -312,11 +312,11 @@ def _attend(
     _operation(q.dtype).attend(
         B, H, Hkv, M, D, row, head, U, page, most,
         q.data_ptr(), k.data_ptr(), v.data_ptr(), _at(pages), _at(counts), table_row, table_set,
-        None if held is None else held.tensor.data_ptr(), _at(beside), out.data_ptr(), _at(total),
-        _at(given), _at(mass), mass_row, mass_set, _at(other), _at(other_lse),
+        None if occupancy is None else occupancy.tensor.data_ptr(), _at(sinks), out.data_ptr(),
+        _at(total), _at(probabilities), _at(mass), mass_row, mass_set, _at(other), _at(other_lse),
         torch.get_num_threads() if work > _FEW else 1,
     )  # fmt: skip
-    return AttentionOutput(out, given, total)
+    return AttentionOutput(out, probabilities, total)
 
 
 def _at(x: Tensor | None) -> int | None:
@@ -342,6 +342,29 @@ class Operations(NamedTuple):
     redundancy: Any
 
 
+_INT, _POINTER, _FLAG, _DOUBLE = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int, ctypes.c_double
+#: What each operation takes, in order: how many arguments of which type.
+_ARGUMENTS: dict[str, tuple[tuple[int, Any], ...]] = {
+    "attend": (
+        *((10, _INT), (5, _POINTER), (2, _INT), (6, _POINTER), (2, _INT), (2, _POINTER)),
+        (1, _FLAG),
+    ),
+    "raise_to": ((2, _INT), (4, _POINTER)),
+    "rotate": ((13, _INT), (4, _POINTER)),
+    "carry": ((5, _INT), (6, _POINTER)),
+    "copy": ((2, _INT), (4, _POINTER)),
+    "heaviest": ((4, _INT), (5, _POINTER)),
+    "order": ((3, _INT), (2, _POINTER)),
+    "move": ((6, _INT), (4, _POINTER)),
+    "put": ((1, _INT), (1, _POINTER), (1, _INT), (1, _POINTER)),
+    "likeliest": ((8, _INT), (1, _FLAG), (6, _POINTER), (1, _FLAG)),
+    "restamp": ((6, _INT), (1, _FLAG), (1, _DOUBLE), (4, _POINTER)),
+    "redundancy": ((3, _INT), (1, _DOUBLE), (2, _POINTER)),
+    "best": ((8, _INT), (1, _FLAG), (3, _POINTER), (3, _INT), (5, _POINTER), (1, _FLAG)),
+    "lowest": ((7, _INT), (4, _POINTER)),
+}
+
+
 def _operation(dtype: torch.dtype) -> Operations:
     library = _library()
     assert library is not None, "an engine is asked for its refusal first"
@@ -352,8 +375,11 @@ def _operation(dtype: torch.dtype) -> Operations:
 def _library() -> dict[torch.dtype, Operations] | None:
     """The operations by dtype, of the build for this CPU; None where none was built."""
     wanted = BUILDS.get(torch.backends.cpu.get_cpu_capability())
-    found = (operations(build) for build in (wanted, FOR_ALL) if build is not None)
-    return next((one for one in found if one is not None), None)
+    builds = (operations(build) for build in (wanted, FOR_ALL) if build is not None)
+    return next(
+        (operations_of_build for operations_of_build in builds if operations_of_build is not None),
+        None,
+    )
 
 
 def operations(build: str) -> dict[torch.dtype, Operations] | None:
@@ -372,50 +398,11 @@ def _declared(loaded: ctypes.CDLL, dtype: str) -> Operations:
     # What moves bytes only is the same for all.
     moving = ("put", "move", "copy")
     names = (name if name in moving else f"{name}_{dtype}" for name in Operations._fields)
-    found = Operations._make(getattr(loaded, f"lil_{name}") for name in names)
-    found.attend.argtypes = [
-        *[ctypes.c_int64] * 10,
-        *[ctypes.c_void_p] * 5,
-        *[ctypes.c_int64] * 2,
-        *[ctypes.c_void_p] * 6,
-        *[ctypes.c_int64] * 2,
-        *[ctypes.c_void_p] * 2,
-        ctypes.c_int,
-    ]
-    found.raise_to.argtypes = [*[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 4]
-    found.rotate.argtypes = [*[ctypes.c_int64] * 13, *[ctypes.c_void_p] * 4]
-    found.carry.argtypes = [*[ctypes.c_int64] * 5, *[ctypes.c_void_p] * 6]
-    found.copy.argtypes = [*[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 4]
-    found.heaviest.argtypes = [*[ctypes.c_int64] * 4, *[ctypes.c_void_p] * 5]
-    found.order.argtypes = [*[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 2]
-    found.move.argtypes = [*[ctypes.c_int64] * 6, *[ctypes.c_void_p] * 4]
-    found.put.argtypes = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
-    found.likeliest.argtypes = [
-        *[ctypes.c_int64] * 8,
-        ctypes.c_int,
-        *[ctypes.c_void_p] * 6,
-        ctypes.c_int,
-    ]
-    found.restamp.argtypes = [
-        *[ctypes.c_int64] * 6,
-        ctypes.c_int,
-        ctypes.c_double,
-        *[ctypes.c_void_p] * 4,
-    ]
-    found.redundancy.argtypes = [
-        *[ctypes.c_int64] * 3,
-        ctypes.c_double,
-        *[ctypes.c_void_p] * 2,
-    ]
-    found.best.argtypes = [
-        *[ctypes.c_int64] * 8,
-        ctypes.c_int,
-        *[ctypes.c_void_p] * 3,
-        *[ctypes.c_int64] * 3,
-        *[ctypes.c_void_p] * 5,
-        ctypes.c_int,
-    ]
-    found.lowest.argtypes = [*[ctypes.c_int64] * 7, *[ctypes.c_void_p] * 4]
-    for operation in found:
+    operations = Operations._make(getattr(loaded, f"lil_{name}") for name in names)
+    for operation, kinds in _ARGUMENTS.items():
+        getattr(operations, operation).argtypes = [
+            kind for count, kind in kinds for _ in range(count)
+        ]
+    for operation in operations:
         operation.restype = None
-    return found
+    return operations

@@ -70,13 +70,13 @@ class Engine(ABC):
 
     @abstractmethod
     def attend(
-        self, qkv: QKV, held: Occupancy, *, probs: bool = False, lse: bool = False
+        self, qkv: QKV, occupancy: Occupancy, *, probs: bool = False, lse: bool = False
     ) -> AttentionOutput:
         """One query per head over the first slots of its row.
 
         Args:
             qkv: queries, keys and values.
-            held: slots of each row.
+            occupancy: slots of each row.
             probs, lse: what is wanted beside the output.
         """
 
@@ -97,12 +97,12 @@ class Engine(ABC):
         """
 
     def attend_with_mass(
-        self, qkv: QKV, held: Occupancy, mass: Tensor, elsewhere: AttentionOutput | None = None
+        self, qkv: QKV, occupancy: Occupancy, mass: Tensor, elsewhere: AttentionOutput | None = None
     ) -> Tensor:
         """`attend`, adding to `mass` what each slot gets of its set's queries.
 
         Args:
-            qkv, held: as in `attend`.
+            qkv, occupancy: as in `attend`.
             mass: at least float32, (B, H, C or less), any strides but of slots; added to in place.
             elsewhere: what the same queries got of other slots, with `lse`: one softmax over both
                 is wanted. The share of these slots is what is added to `mass`.
@@ -111,7 +111,7 @@ class Engine(ABC):
             Output, (B, H, M, D).
         """
         joined = elsewhere is not None
-        out, probs, lse = self.attend(qkv, held, probs=True, lse=joined)
+        out, probs, lse = self.attend(qkv, occupancy, probs=True, lse=joined)
         assert probs is not None
         if elsewhere is not None:
             assert lse is not None
@@ -119,7 +119,7 @@ class Engine(ABC):
             share = torch.sigmoid(lse - elsewhere.lse)[..., None]
             both = elsewhere.out.to(probs.dtype), out.to(probs.dtype)
             out, probs = torch.lerp(*both, share).to(qkv.q.dtype), probs * share
-        mass[:, :, : held.most] += added(probs, 2)
+        mass[:, :, : occupancy.most] += added(probs, 2)
         return out
 
     def put(self, slots: Slots, at: Tensor, new: Tensor | None) -> None:
@@ -160,7 +160,7 @@ class Engine(ABC):
         target.flat.index_copy_(0, end, moved)
 
     def likeliest(
-        self, qkv: QKV, held: Occupancy, k: int, *, largest: bool = False
+        self, qkv: QKV, occupancy: Occupancy, k: int, *, largest: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Each row's newest slot, and the k - 1 others that get most probability.
 
@@ -168,7 +168,7 @@ class Engine(ABC):
 
         Args:
             qkv: queries and keys, H is Hkv; values are not looked at.
-            held: slots of each row.
+            occupancy: slots of each row.
             k: slots wanted, at least 1; at most as many come as the longest row holds.
             largest: a slot counts for the largest probability that a query gives it, not for their
                 sum.
@@ -176,26 +176,26 @@ class Engine(ABC):
         Returns:
             Slots in any order, and 1 where one is read, 0 where a row holds fewer, (B, H, k).
         """
-        best, slots = top(self.likelihood(qkv, held, largest=largest)[1], k)
+        best, slots = top(self.likelihood(qkv, occupancy, largest=largest)[1], k)
         return slots, (best > float("-inf")).long()
 
     def likelihood(
-        self, qkv: QKV, held: Occupancy, *, largest: bool = False
+        self, qkv: QKV, occupancy: Occupancy, *, largest: bool = False
     ) -> tuple[Tensor, Tensor]:
         """The probability of every slot, and what `likeliest` ranks by, (B, H, S) each.
 
         Args:
-            qkv, held, largest: as in `likeliest`.
+            qkv, occupancy, largest: as in `likeliest`.
         """
         B, H, M, _ = qkv.q.shape
-        queries, keys = qkv.q.flatten(0, 1), qkv.k.flatten(0, 1)[:, : held.most]
-        scores = hide(logits(queries, keys), held.hidden)
+        queries, keys = qkv.q.flatten(0, 1), qkv.k.flatten(0, 1)[:, : occupancy.most]
+        scores = hide(logits(queries, keys), occupancy.hidden)
         probs = softmax(scores, spread(qkv.sink_logits, queries)).view(B, H, M, -1)
         weight = over_group(probs, "max" if largest else "sum", 2)
-        newest = (held.tensor - 1)[:, None, None].expand(-1, H, -1)
+        newest = (occupancy.tensor - 1)[:, None, None].expand(-1, H, -1)
         rank = weight.scatter(2, newest, float("inf"))
-        if held.hidden is not None:
-            rank = rank.masked_fill(held.hidden[:, 0], float("-inf"))
+        if occupancy.hidden is not None:
+            rank = rank.masked_fill(occupancy.hidden[:, 0], float("-inf"))
         return weight, rank
 
     def best_pages(
@@ -252,9 +252,9 @@ class Engine(ABC):
             Page numbers and the tokens to read of each, (B, H, k + A).
         """
         pages, worth = self.best_pages(q, summaries, competing, k, narrow=narrow)
-        given, tokens = (x[:, None].expand(-1, q.shape[1], -1) for x in always)
+        fixed, tokens = (x[:, None].expand(-1, q.shape[1], -1) for x in always)
         counts = (worth > float("-inf")) * page
-        return torch.cat((pages + first, given), -1), torch.cat((counts, tokens), -1)
+        return torch.cat((pages + first, fixed), -1), torch.cat((counts, tokens), -1)
 
     def raise_to(self, slots: Slots, at: Tensor, new: Tensor, fresh: Tensor | None = None) -> None:
         """Let one slot of each row and head hold the larger of its numbers and new ones.
@@ -264,10 +264,10 @@ class Engine(ABC):
             new: (B, H, 1, ...).
             fresh: which of them hold nothing yet, (B * H,); None for none.
         """
-        known, given = slots.flat.index_select(0, at), new.to(slots.data.dtype).flatten(0, 2)
-        larger = torch.maximum(known, given)
+        known, new_values = slots.flat.index_select(0, at), new.to(slots.data.dtype).flatten(0, 2)
+        larger = torch.maximum(known, new_values)
         if fresh is not None:
-            larger = torch.where(fresh[:, None], given, larger)
+            larger = torch.where(fresh[:, None], new_values, larger)
         slots.flat.index_copy_(0, at, larger)
 
     def rotate(self, x: Tensor, turn: Turn, out: Tensor | None = None) -> Tensor:
@@ -306,7 +306,7 @@ class Engine(ABC):
         self,
         stamps: Slots,
         probs: Tensor,
-        held: Occupancy,
+        occupancy: Occupancy,
         now: Tensor,
         page: int,
         how: str,
@@ -319,7 +319,7 @@ class Engine(ABC):
         Args:
             stamps: int32, (B, H, C), the same on all slots of a page.
             probs: at least float32, (B, H, M, S), 0 where no slot is held.
-            held: slots of each row, from the first on.
+            occupancy: slots of each row, from the first on.
             now: the new stamps, (B,).
             page: slots of a page; the last one may be begun only.
             how: what of the M queries counts, their "sum", "mean" or "max".
@@ -331,7 +331,7 @@ class Engine(ABC):
         padded = functional.pad(probs, (0, missing)) if missing else probs
         score = over_group(padded.view(*probs.shape[:3], -1, page).amax(-1), how, 2)
         if alpha is None:
-            behind, half = held.halves(page)
+            behind, half = occupancy.halves(page)
             score = score.masked_fill_(behind[:, None], -1)
             best = score.argsort(dim=-1, descending=True, stable=True)
             stamped = torch.empty_like(best, dtype=torch.bool)
@@ -372,7 +372,7 @@ class Engine(ABC):
             total += cosine.scatter_(-1, newest, rest).sum(2)
         return (total.flip(-1) / S).softmax(-1)
 
-    def keep_best(self, kept: Sequence[Slots], rows: Tensor, worth: Tensor, most: int) -> None:
+    def keep_best(self, state: Sequence[Slots], rows: Tensor, worth: Tensor, most: int) -> None:
         """Move the slots worth most to the front, in their order, and empty the others.
 
         Among equals the first ones stay.
@@ -383,13 +383,13 @@ class Engine(ABC):
             worth: (R, H, S).
             most: how many stay.
         """
-        (_, H, S), C = worth.shape, kept[0].capacity
+        (_, H, S), C = worth.shape, state[0].capacity
         order = worth.argsort(dim=-1, descending=True, stable=True)
         index = order[:, :, :most].sort(dim=-1).values
         slot, heads = (torch.arange(n, device=worth.device) for n in (S, H))
         begin = ((rows[:, None] * H + heads) * C)[..., None]
         source, end, gone = ((begin + x).view(-1) for x in (index, slot[:most], slot[most:]))
-        for slots in kept:
+        for slots in state:
             slots.flat.index_copy_(0, end, slots.flat.index_select(0, source))
             slots.flat.index_fill_(0, gone, slots.fill)
 

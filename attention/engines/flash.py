@@ -36,29 +36,29 @@ class FlashEngine(TritonEngine):
         try:
             _flash_attn()
         except (ImportError, OSError) as error:  # built for another torch or another CUDA
-            said = str(error).partition("\n")[0]
-            return f"a package flash_attn that can be imported: {said}"
+            reason = str(error).partition("\n")[0]
+            return f"a package flash_attn that can be imported: {reason}"
         reason = super().refusal(device, dtype)
         return None if reason is None else f"the engine triton beside it, which expects {reason}"
 
     def attend(
-        self, qkv: QKV, held: Occupancy, *, probs: bool = False, lse: bool = False
+        self, qkv: QKV, occupancy: Occupancy, *, probs: bool = False, lse: bool = False
     ) -> AttentionOutput:
         B, H, M, D = qkv.q.shape
         if probs or qkv.sink_logits is not None or D % _HEAD_MULTIPLE or D > _LARGEST_HEAD:
-            return super().attend(qkv, held, probs=probs, lse=lse)
+            return super().attend(qkv, occupancy, probs=probs, lse=lse)
         # (B, slots, H, D), views: its rows, slots and heads may lie anywhere. Into how many splits
         # keys go it finds from the slots it is shown, so those behind the longest row are left out.
-        keys, values = (x[:, :, : held.most].transpose(1, 2) for x in (qkv.k, qkv.v))
-        found = _flash_attn().flash_attn_with_kvcache(
+        keys, values = (x[:, :, : occupancy.most].transpose(1, 2) for x in (qkv.k, qkv.v))
+        result = _flash_attn().flash_attn_with_kvcache(
             qkv.q.reshape(B, 1, H * M, D),
             keys,
             values,
-            cache_seqlens=held.tensor.to(torch.int32),
+            cache_seqlens=occupancy.tensor.to(torch.int32),
             softmax_scale=1.0,
             return_softmax_lse=lse,
         )
-        out, total = found if lse else (found, None)
+        out, total = result if lse else (result, None)
         total = None if total is None else total.reshape(B, H, M)
         return AttentionOutput(out.reshape(B, H, M, D), None, total)
 

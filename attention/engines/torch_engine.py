@@ -21,20 +21,20 @@ class TorchEngine(Engine):
         return None
 
     def attend(
-        self, qkv: QKV, held: Occupancy, *, probs: bool = False, lse: bool = False
+        self, qkv: QKV, occupancy: Occupancy, *, probs: bool = False, lse: bool = False
     ) -> AttentionOutput:
-        keys, values = (x.flatten(0, 1)[:, : held.most] for x in (qkv.k, qkv.v))
-        found = _attend(qkv, keys, values, held.hidden, lse)
-        return found if probs else found._replace(probs=None)
+        keys, values = (x.flatten(0, 1)[:, : occupancy.most] for x in (qkv.k, qkv.v))
+        result = _attend(qkv, keys, values, occupancy.hidden, lse)
+        return result if probs else result._replace(probs=None)
 
     def attend_pages(
         self, qkv: QKV, pages: Tensor, counts: Tensor, page: int, *, lse: bool = False
     ) -> AttentionOutput:
         keys, values = take_pages((qkv.k, qkv.v), pages, page)
         hidden = torch.arange(page, device=pages.device) >= counts[..., None]
-        found = _attend(qkv, keys, values, hidden.flatten(2)[:, :, None], lse)
+        result = _attend(qkv, keys, values, hidden.flatten(2)[:, :, None], lse)
         nothing = (counts == 0).all(-1)[..., None, None]
-        return found._replace(out=found.out.masked_fill(nothing, 0), probs=None)
+        return result._replace(out=result.out.masked_fill(nothing, 0), probs=None)
 
 
 def _attend(
@@ -43,13 +43,13 @@ def _attend(
     """Attention to these slots of the same sets, (B * H, S, D), rather than all of them."""
     q, queries = qkv.q, qkv.q.flatten(0, 1)
     scores = hide(logits(queries, keys), hidden)
-    beside = spread(qkv.sink_logits, queries)
-    probs = softmax(scores, beside)
+    sinks = spread(qkv.sink_logits, queries)
+    probs = softmax(scores, sinks)
     total = None
     if lse:
         total = torch.logsumexp(scores.to(accumulator(scores.dtype)), -1)
-        if beside is not None:
-            total = torch.logaddexp(total, beside[..., 0].to(total.dtype))
+        if sinks is not None:
+            total = torch.logaddexp(total, sinks[..., 0].to(total.dtype))
         probs = probs.masked_fill(total.isneginf()[..., None], 0)  # nothing to read
     out = torch.bmm(probs.to(values.dtype), values).view(q.shape)
     shape = q.shape[:3]

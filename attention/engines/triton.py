@@ -50,12 +50,14 @@ class TritonEngine(Engine):
         return None if interpreted() else _unfit(device)
 
     def attend(
-        self, qkv: QKV, held: Occupancy, *, probs: bool = False, lse: bool = False
+        self, qkv: QKV, occupancy: Occupancy, *, probs: bool = False, lse: bool = False
     ) -> AttentionOutput:
-        lengths = held.tensor
-        out, sums = _attend(qkv, None, lengths, 1, held.most)
-        given = _probabilities(qkv.q, qkv.k, lengths, held.most, sums) if probs else None
-        return AttentionOutput(out, given, sums[2] if lse else None)
+        lengths = occupancy.tensor
+        out, sums = _attend(qkv, None, lengths, 1, occupancy.most)
+        probabilities = (
+            _probabilities(qkv.q, qkv.k, lengths, occupancy.most, sums) if probs else None
+        )
+        return AttentionOutput(out, probabilities, sums[2] if lse else None)
 
     def attend_pages(
         self, qkv: QKV, pages: Tensor, counts: Tensor, page: int, *, lse: bool = False
@@ -113,10 +115,12 @@ def _attend(
         some = q.new_empty((B, H, splits, M, D), dtype=torch.float32)
         some_sums = q.new_empty((2, B, H, splits, M), dtype=torch.float32)
     table = (counts, 0, 0, 0) if pages is None else (pages, *pages.stride())
-    held = (counts, counts.stride(0), 0, 0) if pages is None else (counts, *counts.stride())
+    lengths_and_strides = (
+        (counts, counts.stride(0), 0, 0) if pages is None else (counts, *counts.stride())
+    )
     with _on(q.device):
         kernels.attend_split[B * H, splits, parts](
-            q, k, v, *k.stride()[:3], *v.stride()[:3], *table, *held,
+            q, k, v, *k.stride()[:3], *v.stride()[:3], *table, *lengths_and_strides,
             q if sink_logits is None else sink_logits.contiguous(),
             some, some_sums, most, each,
             H=H, SHARED=H // Hkv, M=M, D=D, PAGE=page, TABLE=pages is not None,
@@ -173,9 +177,9 @@ def _unfit(device: torch.device) -> str | None:
     if not torch.cuda.is_available():
         return "a CUDA device: torch finds none"
     if torch.version.hip is None:
-        found = torch.cuda.get_device_capability(device)
-        if found < _CAPABILITY:
-            least, has = (".".join(map(str, x)) for x in (_CAPABILITY, found))
+        capability = torch.cuda.get_device_capability(device)
+        if capability < _CAPABILITY:
+            least, has = (".".join(map(str, x)) for x in (_CAPABILITY, capability))
             return f"a GPU of compute capability {least} or higher, not {has}"
     if "CC" not in os.environ and not any(map(shutil.which, ("gcc", "clang"))):
         return "a C compiler, with which triton builds what starts its kernels (CC, gcc or clang)"

@@ -104,19 +104,19 @@ def attend_split(
     total = tl.zeros([ROWS], tl.float32)
     mixed = tl.zeros([ROWS, WIDTH], tl.float32)
     if SINKS:  # a logit without a value, which the first split takes
-        beside = tl.load(sinks + h * M + rows, mask=rows < M, other=0.0).to(tl.float32)
-        beside = tl.where(split == 0, beside, float("-inf"))
-        top = tl.maximum(top, beside)
-        total = tl.exp(beside - top)
+        sink = tl.load(sinks + h * M + rows, mask=rows < M, other=0.0).to(tl.float32)
+        sink = tl.where(split == 0, sink, float("-inf"))
+        top = tl.maximum(top, sink)
+        total = tl.exp(sink - top)
 
     for start in range(first, end, SLOTS):
         j = start + tl.arange(0, SLOTS)
         live = j < end
         if TABLE:
             u, offset = j // PAGE, j % PAGE
-            held = tl.load(counts + u * counts_u, mask=live, other=0)
+            filled = tl.load(counts + u * counts_u, mask=live, other=0)
             number = tl.load(pages + u * pages_u, mask=live, other=0)
-            live = live & (offset < held)
+            live = live & (offset < filled)
             slot = number.to(tl.int64) * PAGE + offset
         else:
             slot = j.to(tl.int64)
@@ -212,8 +212,10 @@ def probabilities(
     top = tl.load(sums + at, mask=there, other=0.0)
     total = tl.load(sums + tl.num_programs(0).to(tl.int64) * M + at, mask=there, other=1.0)
     scores = _product(query, key, WIDEN) - top[:, None]
-    found = tl.exp(tl.where(live[None, :], scores, float("-inf")))
-    found = found / tl.where(total == 0.0, 1.0, total)[:, None]
+    probability = tl.exp(tl.where(live[None, :], scores, float("-inf")))
+    probability = probability / tl.where(total == 0.0, 1.0, total)[:, None]
     tl.store(
-        probs + at[:, None] * most + j[None, :], found, mask=there[:, None] & (j < most)[None, :]
+        probs + at[:, None] * most + j[None, :],
+        probability,
+        mask=there[:, None] & (j < most)[None, :],
     )

@@ -56,8 +56,8 @@ class Compressing(Bounded):
         self.observers = observers
         # Scaled queries of the newest tokens; the slot is the position modulo `observers`.
         self.queries = self.slots("queries", (geometry.D,), heads=geometry.Hq, limit=observers)
-        self.held: Counts = np.zeros(geometry.B, dtype=np.int64)
-        self.last_read = self.held
+        self.stored_tokens: Counts = np.zeros(geometry.B, dtype=np.int64)
+        self.last_read = self.stored_tokens
         # Positions before the cut, where the last decode step made one.
         self.before: Tensor | None = None
 
@@ -107,17 +107,19 @@ class Compressing(Bounded):
         g = self.geometry
         scaled = q * scaling
         self.append(scaled, k, v, step)
-        held: Counts = self.held + 1
-        S = int(held.max())
+        stored_tokens: Counts = self.stored_tokens + 1
+        S = int(stored_tokens.max())
         self.spend(S)
         learns = type(self).learn is not Compressing.learn
         query = scaled.view(step.rows, g.Hkv, g.G, g.D)
         qkv = QKV(query, self.k.data, self.v.data, g.sink_logits)
-        out, probs, _ = g.engine.attend(qkv, step.holding(held, "compressing"), probs=learns)
+        out, probs, _ = g.engine.attend(
+            qkv, step.holding(stored_tokens, "compressing"), probs=learns
+        )
         if probs is not None:
             self.learn(probs, step)
-        self.held = self.last_read = held
-        full = step.once(("full", self.limit), lambda: np.flatnonzero(held >= self.limit))
+        self.stored_tokens = self.last_read = stored_tokens
+        full = step.memo(("full", self.limit), lambda: np.flatnonzero(stored_tokens >= self.limit))
         self.before = self.position.data[:, :, :S].clone() if len(full) else None
         if len(full):
             self.cut(full, step)
@@ -126,14 +128,16 @@ class Compressing(Bounded):
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.check_prompts(step)
         self.append(q * scaling, k, v, step)
-        keys, values = (x.data[:, :, : int((self.held + step.new).max())] for x in (self.k, self.v))
-        square = not self.held.any() and not step.padded
-        last = step.last_visible(self.held, "compressing")
+        keys, values = (
+            x.data[:, :, : int((self.stored_tokens + step.new).max())] for x in (self.k, self.v)
+        )
+        square = not self.stored_tokens.any() and not step.padded
+        last = step.last_visible(self.stored_tokens, "compressing")
         out = dense(q, keys, values, scaling, last, square, self.geometry.sink_logits)
         if step.generates:
             self.reread(q * scaling, step)
-        self.held, self.before = self.held + step.new, None
-        for r in np.flatnonzero(self.held >= self.limit):
+        self.stored_tokens, self.before = self.stored_tokens + step.new, None
+        for r in np.flatnonzero(self.stored_tokens >= self.limit):
             self.cut(np.array([r]), step)
         for slots in self.per_slot:
             if slots.capacity > self.limit:
@@ -146,7 +150,7 @@ class Compressing(Bounded):
         Args:
             q: scaled.
         """
-        most = int((self.held + step.new).max())
+        most = int((self.stored_tokens + step.new).max())
         if self.k.capacity < most:
             for slots in self.per_slot:
                 slots.fit(most)
@@ -157,18 +161,18 @@ class Compressing(Bounded):
             every = step.positions()[:, None].to(torch.int32)
             return every.expand(-1, Hkv, -1).contiguous()
 
-        position = step.once(("arriving", Hkv), positions)
+        position = step.memo(("arriving", Hkv), positions)
         arriving = ((self.k, k), (self.v, v), (self.position, position), *self.remembered(step))
         if step.decode:
-            behind = step.flat(self.held, Hkv, self.k.capacity, "compressing")
+            behind = step.flat(self.stored_tokens, Hkv, self.k.capacity, "compressing")
             self.geometry.engine.put_all(arriving, behind)
         else:
             for slots, new in arriving:
-                step.write(slots.data, self.held, new)
+                step.write(slots.data, self.stored_tokens, new)
         if not self.observers:
             return
         if step.decode:
-            slot = step.once("slot of queries", lambda: step.past % self.observers)
+            slot = step.memo("slot of queries", lambda: step.past % self.observers)
             at = step.flat(slot, q.shape[1], self.observers, "queries")
             self.geometry.engine.put(self.queries, at, q)
             return
@@ -183,10 +187,10 @@ class Compressing(Bounded):
 
     def cut(self, full: Counts, step: Step) -> None:
         """Keep `target` tokens of these rows, which hold the same number of tokens."""
-        g, S = self.geometry, int(self.held[full[0]])
-        self.held = self.held.copy()
+        g, S = self.geometry, int(self.stored_tokens[full[0]])
+        self.stored_tokens = self.stored_tokens.copy()
         # What is cut follows from lengths, which are the same in all layers.
-        for cut in step.once(("cuts", type(self), full.tobytes()), lambda: self.cuts(full, step)):
+        for cut in step.memo(("cuts", type(self), full.tobytes()), lambda: self.cuts(full, step)):
             shape = (len(cut.rows), g.Hkv, g.G, cut.window, g.D)
             queries = self.queries.flat.index_select(0, cut.queries).view(shape)
             keys = self.k.data.index_select(0, cut.at)
@@ -196,7 +200,7 @@ class Compressing(Bounded):
                 slot = torch.arange(S, device=step.device)
                 worth = worth.masked_fill(slot < cut.spared, float("inf"))
             g.engine.keep_best(self.per_slot, cut.at, worth, cut.most)
-            self.held[cut.rows] = cut.most
+            self.stored_tokens[cut.rows] = cut.most
 
     def cuts(self, full: Counts, step: Step) -> list[Cut]:
         """Rows that are cut together: all of them, or each alone where they are not cut alike."""
@@ -207,7 +211,7 @@ class Compressing(Bounded):
         ]
         alike = len(set(sizes)) == 1
         places = [np.arange(len(full))] if alike else list(np.arange(len(full))[:, None])
-        found = []
+        result = []
         for place in places:
             rows, (most, window) = full[place], sizes[place[0]]
             ring = (step.seen[rows, None] - window + np.arange(window)) % max(self.observers, 1)
@@ -215,7 +219,7 @@ class Compressing(Bounded):
             flat = heads * self.observers + ring[:, None]
             stays = prompts[place].any()
             spared = step.tensor(self.spared(prompts[place])[:, None, None]) if stays else None
-            found.append(
+            result.append(
                 Cut(
                     rows=rows,
                     at=step.tensor(rows),
@@ -225,21 +229,21 @@ class Compressing(Bounded):
                     spared=spared,
                 )
             )
-        return found
+        return result
 
     # Rows
 
     def select(self, index: Tensor) -> None:
         super().select(index)
         rows = index.cpu().numpy()
-        self.held, self.last_read = self.held[rows], self.last_read[rows]
+        self.stored_tokens, self.last_read = self.stored_tokens[rows], self.last_read[rows]
         if self.before is not None:
             self.before = self.before.index_select(0, index)
 
     def replace(self, rows: Tensor, source: Layer, source_rows: Tensor) -> None:
         super().replace(rows, source, source_rows)
         assert isinstance(source, Compressing)
-        self._count(rows, source.held[source_rows.cpu().numpy()])
+        self._count(rows, source.stored_tokens[source_rows.cpu().numpy()])
 
     def clear(self, rows: Tensor) -> None:
         super().clear(rows)
@@ -248,13 +252,13 @@ class Compressing(Bounded):
     def _count(self, rows: Tensor, stored_tokens: Counts | int) -> None:
         """Rows store so many tokens from now on, of which no query has read one."""
         index = rows.cpu().numpy()
-        self.held, self.last_read = self.held.copy(), self.last_read.copy()
-        self.held[index], self.last_read[index] = stored_tokens, 0
+        self.stored_tokens, self.last_read = self.stored_tokens.copy(), self.last_read.copy()
+        self.stored_tokens[index], self.last_read[index] = stored_tokens, 0
 
     # Accounting: what is held depends on where prompts were cut, not on lengths alone
 
     def kept(self, seen: Counts) -> Counts:  # noqa: ARG002
-        return self.held
+        return self.stored_tokens
 
     def reads(self, seen: Counts) -> Counts:  # noqa: ARG002
         return self.last_read
@@ -266,7 +270,7 @@ class Compressing(Bounded):
         return total
 
     def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
-        return self.position.data[row, :, : int(self.held[row])].long()
+        return self.position.data[row, :, : int(self.stored_tokens[row])].long()
 
     def read_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
         position = self.position.data if self.before is None else self.before

@@ -68,7 +68,7 @@ class Evicting(Bounded):
         if not self.keeps_prompt:
             return worth
         position = self.position.data[:, :, : worth.shape[2]]
-        end = step.once("prompt", lambda: step.tensor(step.prompt)[:, None, None])
+        end = step.memo("prompt", lambda: step.tensor(step.prompt)[:, None, None])
         # Empty slots have a position below 0.
         return worth.masked_fill((position >= 0) & (position < end), float("inf"))
 
@@ -76,8 +76,8 @@ class Evicting(Bounded):
         """How much each query of a prefill counts in `learn`, (B or 1, T); None for 1 each."""
         return step.real()
 
-    def placed(self, S: int, held: Counts, step: Step) -> Tensor:  # noqa: ARG002
-        """The first S keys, of which rows hold `held`, at the positions queries see them at."""
+    def placed(self, S: int, stored_tokens: Counts, step: Step) -> Tensor:  # noqa: ARG002
+        """The first S keys, of which rows store `stored_tokens`, where queries see them."""
         return _first(self.k.data, S)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
@@ -87,22 +87,22 @@ class Evicting(Bounded):
         if self.k.capacity < S:
             for slots in self.per_slot:
                 slots.fit(S)
-        g, held = self.geometry, step.held(self.limit)
+        g, occupancy = self.geometry, step.occupancy(self.limit)
         at = step.first(Hkv, self.k.capacity) + self.next.data.view(-1)
-        arrived = step.once(
+        arrived = step.memo(
             "arrived", lambda: step.tensor(step.past.repeat(Hkv)).to(torch.int32).view(-1, Hkv, 1)
         )
         forgotten = [(slots, None) for slots in self.memories]
         arriving = ((self.k, k), (self.v, v), (self.position, arrived), *forgotten)
         g.engine.put_all(arriving, at)
         self.spend(S)
-        keys, values = self.placed(S, held.counts, step), _first(self.v.data, S)
+        keys, values = self.placed(S, occupancy.counts, step), _first(self.v.data, S)
         qkv = QKV(group(q, Hkv, scaling), keys, values, g.sink_logits)
         if self.summed is not None:
-            out = g.engine.attend_with_mass(qkv, held, self.summed.data)
+            out = g.engine.attend_with_mass(qkv, occupancy, self.summed.data)
         else:
             learns = type(self).learn is not Evicting.learn
-            out, probs, _ = g.engine.attend(qkv, held, probs=learns)
+            out, probs, _ = g.engine.attend(qkv, occupancy, probs=learns)
             if probs is not None:
                 self.learn(probs, step)
         if step.longest < self.limit:
@@ -118,22 +118,22 @@ class Evicting(Bounded):
             _first(self.position.data, S),
             self.stays(step),
         )
-        if step.once(("all full", self.limit), lambda: bool((step.seen >= self.limit).all())):
+        if step.memo(("all full", self.limit), lambda: bool((step.seen >= self.limit).all())):
             return lost
         seen = step.seen_tokens[:, None, None]
-        full = step.once(("full", self.limit), lambda: seen >= self.limit)
+        full = step.memo(("full", self.limit), lambda: seen >= self.limit)
         return torch.where(full, lost, seen)
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.check_prompts(step)
-        held = self.kept(step.past)
-        self.lay_out(k, v, held, step)
-        total: Counts = held + step.new
+        stored_tokens = self.kept(step.past)
+        self.lay_out(k, v, stored_tokens, step)
+        total: Counts = stored_tokens + step.new
         keys, values = self.placed(int(total.max()), total, step), self.v.data
-        last = step.last_visible(held, "evicting")
+        last = step.last_visible(stored_tokens, "evicting")
         sink_logits = self.geometry.sink_logits
         if type(self).learn is Evicting.learn:
-            square = not held.any() and not step.padded
+            square = not stored_tokens.any() and not step.padded
             out = dense(q, keys, values, scaling, last, square, sink_logits=sink_logits)
         else:
             out, mass = dense_with_mass(
@@ -143,9 +143,9 @@ class Evicting(Bounded):
         self.cut(total, step)
         return out
 
-    def lay_out(self, k: Tensor, v: Tensor, held: Counts, step: Step) -> None:
+    def lay_out(self, k: Tensor, v: Tensor, stored_tokens: Counts, step: Step) -> None:
         """Put what is held in order of age and the new tokens behind it, beyond the budget."""
-        most = int(held.max())
+        most = int(stored_tokens.max())
         order = self.by_age(most) if most else None
         new = step.past_tokens[:, None] - step.tensor(step.T - step.new)[:, None]
         position = (new + torch.arange(step.T, device=step.device)).to(torch.int32)
@@ -162,7 +162,7 @@ class Evicting(Bounded):
             if fresh is None:
                 shape = (*slots.data.shape[:2], step.T, *slots.data.shape[3:])
                 fresh = slots.data.new_full(shape, slots.fill)
-            slots.data = step.join(old, held, fresh, slots.fill)
+            slots.data = step.join(old, stored_tokens, fresh, slots.fill)
 
     def by_age(self, most: int) -> Tensor:
         """Slots of the tokens kept, oldest first, (B, Hkv, most)."""
@@ -173,8 +173,8 @@ class Evicting(Bounded):
 
     def cut(self, counts: Counts, step: Step) -> None:
         """Keep budget - 1 of the tokens laid out and return to the slots of the budget."""
-        kept = np.minimum(counts, self.limit - 1)
-        most, S = int(kept.max()), int(counts.max())
+        remaining = np.minimum(counts, self.limit - 1)
+        most, S = int(remaining.max()), int(counts.max())
         if most < S:
             worth = self.kept_or(self.worth(S, step), step)
             slot = torch.arange(S, device=step.device)
@@ -187,17 +187,17 @@ class Evicting(Bounded):
             order = torch.sort(worth, dim=-1, descending=True, stable=True).indices
             # Kept slots in order of age; in rows below the budget the empty ones end up last.
             index = order[:, :, :most].sort(dim=-1).values
-            vacant = torch.arange(most, device=step.device) >= step.tensor(kept)[:, None, None]
+            vacant = torch.arange(most, device=step.device) >= step.tensor(remaining)[:, None, None]
             for slots in self.per_slot:
                 slots.data = _gather(slots.data, index)
             self.position.data.masked_fill_(vacant, -1)
         for slots in self.per_slot:
-            held = slots.data
+            data = slots.data
             slots.resize(0)
             slots.fit(min(most + 1, self.limit))
-            slots.data[:, :, :most] = held[:, :, :most]
+            slots.data[:, :, :most] = data[:, :, :most]
         self.next.fit(1)
-        self.next.data.copy_(step.tensor(kept)[:, None, None])
+        self.next.data.copy_(step.tensor(remaining)[:, None, None])
 
     def kept(self, seen: Counts) -> Counts:
         return np.minimum(seen, self.limit - 1)

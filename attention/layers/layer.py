@@ -224,7 +224,7 @@ class Layer(ABC):
         out = q.new_zeros(step.rows, step.T, q.shape[1], v.shape[-1])
         for rows, parts in step.turns:
             alone = len(step.turns) > 1
-            index = step.once(("rows", *rows), partial(step.tensor, rows))
+            index = step.memo(("rows", *rows), partial(step.tensor, rows))
             layer = self.copied(index) if alone else self
             for columns, part in parts:
                 query, key, value = ((x[rows] if alone else x)[:, :, columns] for x in (q, k, v))
@@ -372,8 +372,8 @@ class KeepAll(Layer):
     def attend_all(self, q: Tensor, scaling: float, step: Step) -> Tensor:
         """The decode query over every token."""
         g = self.geometry
-        query, held = group(q, g.Hkv, scaling), step.held()
-        return g.engine.attend(QKV(query, self.k.data, self.v.data, g.sink_logits), held).out
+        query, occupancy = group(q, g.Hkv, scaling), step.occupancy()
+        return g.engine.attend(QKV(query, self.k.data, self.v.data, g.sink_logits), occupancy).out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.append(k, v, step)

@@ -48,12 +48,12 @@ class Paged(Selecting):
         self.summaries = self.slots("summaries", tail, dtype=dtype, unit=self.page)
 
     @abstractmethod
-    def summary(self, k: Tensor, held: Tensor) -> Tensor:
+    def summary(self, k: Tensor, mask: Tensor) -> Tensor:
         """What is remembered of pages, (B, Hkv, P, size).
 
         Args:
             k: keys of P pages, (B, Hkv, P, page, D).
-            held: which of them are tokens of the row, (B, 1, P, page, 1); the others hold anything.
+            mask: which of them are tokens of the row, (B, 1, P, page, 1); the others hold anything.
         """
 
     def products(self, q: Tensor) -> Tensor | None:  # noqa: ARG002
@@ -105,14 +105,14 @@ class Paged(Selecting):
             self.summarise(step.past, step.seen)
             return
         # Only the page of the new token changes.
-        number = step.once(("page", self.page), lambda: step.past // self.page)
+        number = step.memo(("page", self.page), lambda: step.past // self.page)
         at = step.flat(number, k.shape[1], self.summaries.capacity, "summary")
         single = self.alone(k)
         if single is None:
             renewed = self.sized(self.renewed(step)).to(self.summaries.data.dtype)
             self.geometry.engine.put(self.summaries, at, renewed.view(*k.shape[:2], 1, -1))
         else:
-            begun = step.once(("begun", self.page), lambda: self.begun(step))
+            begun = step.memo(("begun", self.page), lambda: self.begun(step))
             self.geometry.engine.raise_to(self.summaries, at, single, begun)
 
     def begun(self, step: Step) -> Tensor | None:
@@ -130,21 +130,21 @@ class Paged(Selecting):
 
         def new() -> Tensor:
             offset = torch.arange(self.page, device=step.device)
-            held = offset <= (step.past_tokens % self.page)[:, None]
-            return held[:, None, None, :, None]
+            mask = offset <= (step.past_tokens % self.page)[:, None]
+            return mask[:, None, None, :, None]
 
-        held = step.once(("held on the last page", self.page), new)
-        return self.summary(keys.view(step.rows, Hkv, 1, self.page, D), held).flatten(0, 2)
+        mask = step.memo(("tokens of the last page", self.page), new)
+        return self.summary(keys.view(step.rows, Hkv, 1, self.page, D), mask).flatten(0, 2)
 
     def summarise(self, start: Counts, seen: Counts) -> None:
         """Compute the summaries of all pages that hold a token from start[r] on."""
         first, last = int(start.min()) // self.page, int(self.pages(seen).max())
         keys = self.k.data[:, :, first * self.page : last * self.page]
         position = torch.arange(first * self.page, last * self.page, device=keys.device)
-        held = position < torch.as_tensor(seen, device=keys.device)[:, None]
+        mask = position < torch.as_tensor(seen, device=keys.device)[:, None]
         summaries = self.summary(
             keys.view(*keys.shape[:2], -1, self.page, keys.shape[-1]),
-            held.view(len(held), 1, -1, self.page, 1),
+            mask.view(len(mask), 1, -1, self.page, 1),
         )
         self.summaries.data[:, :, first:last] = self.sized(summaries)
 
@@ -173,7 +173,7 @@ class Paged(Selecting):
             number = torch.arange(pages, device=step.device)
             return (number >= step.tensor(compete)[:, None])[:, None]
 
-        return score.masked_fill(step.once(("no page", pages), make), float("-inf"))
+        return score.masked_fill(step.memo(("no page", pages), make), float("-inf"))
 
     def last_pages(self, step: Step) -> tuple[Tensor, Tensor]:
         """Each row's last page and the tokens on it, (B, 1) each."""
@@ -182,10 +182,10 @@ class Paged(Selecting):
             last = self.pages(step.seen) - 1
             return step.tensor(last)[:, None], step.tensor(step.seen - last * self.page)[:, None]
 
-        return step.once(("last page", self.page), make)
+        return step.memo(("last page", self.page), make)
 
     def choose(self, q: Tensor, step: Step) -> Choice:
-        others = step.once(("others", type(self), self.page), lambda: self.pages(step.seen) - 1)
+        others = step.memo(("others", type(self), self.page), lambda: self.pages(step.seen) - 1)
         vectors = self.products(q)
         if vectors is not None:
             competing = step.holding(others, ("pages", self.page))
@@ -209,8 +209,8 @@ class Paged(Selecting):
             for x in (rows, seen // self.page, seen % self.page)
         )
         keys = self.k.data.view(len(self.k.data), -1, self.k.capacity // self.page, self.page, D)
-        held = torch.arange(self.page, device=device) < rest[:, None]
-        summaries = self.summary(keys[row, :, page][:, :, None], held[:, None, None, :, None])
+        mask = torch.arange(self.page, device=device) < rest[:, None]
+        summaries = self.summary(keys[row, :, page][:, :, None], mask[:, None, None, :, None])
         self.summaries.data[row, :, page] = summaries[:, :, 0].to(self.summaries.data.dtype)
 
     def reads(self, seen: Counts) -> Counts:
@@ -226,5 +226,5 @@ class Paged(Selecting):
 
     def row_bytes(self, seen: Counts) -> Counts:
         known = self.summaries.data
-        held = self.pages(seen) * (known.shape[1] * known.shape[3] * known.dtype.itemsize)
-        return super().row_bytes(seen) + held
+        summary_bytes = self.pages(seen) * (known.shape[1] * known.shape[3] * known.dtype.itemsize)
+        return super().row_bytes(seen) + summary_bytes

@@ -86,7 +86,7 @@ class Selecting(KeepAll):
         self.append(k, v, step)
         self.notice(k, step)
         self.chosen = None
-        pages, most = step.once(("pages", type(self), self.page), lambda: self.begun_pages(step))
+        pages, most = step.memo(("pages", type(self), self.page), lambda: self.begun_pages(step))
         by_quota = type(self).allowed is Selecting.allowed
         if most <= self.quota if by_quota else (pages <= self.allowed(step.seen)).all():
             self.spend(step.longest)
@@ -117,13 +117,13 @@ class Selecting(KeepAll):
 
     def live_slots(self, choice: Choice, seen: Tensor) -> Tensor:
         """Which slots of the chosen pages hold a token to read, (B, H, U * page)."""
-        held = self.slot_positions(choice) < seen[:, None, None]
-        return held & choice.live.repeat_interleave(self.page, dim=2)
+        is_token = self.slot_positions(choice) < seen[:, None, None]
+        return is_token & choice.live.repeat_interleave(self.page, dim=2)
 
     def counts(self, choice: Choice, seen: Tensor) -> Tensor:
         """Tokens to read of each chosen page, (B, H, U)."""
-        held = (seen[:, None, None] - choice.pages * self.page).clamp_(0, self.page)
-        return held * choice.live
+        filled = (seen[:, None, None] - choice.pages * self.page).clamp_(0, self.page)
+        return filled * choice.live
 
     def select(self, index: Tensor) -> None:
         super().select(index)
@@ -137,8 +137,8 @@ class Selecting(KeepAll):
         by_length = type(self).reads is not Selecting.reads
         if by_length and pages.shape[1] == self.geometry.Hkv:
             return None
-        held = devices.put(seen, pages.device)
-        counted = self.counts(self.chosen, held).sum(-1).double()  # of each set, (B, H)
+        seen_tokens = devices.put(seen, pages.device)
+        counted = self.counts(self.chosen, seen_tokens).sum(-1).double()  # of each set, (B, H)
         # What several heads of a group read costs once. A row replaced since the choice may have
         # been longer than all that are left.
         begun = max(self.pages_then, int(self.pages(seen).max()))
@@ -146,7 +146,7 @@ class Selecting(KeepAll):
         hit.scatter_(2, pages, live)
         read = hit.view(len(hit), self.geometry.Hkv, -1, begun).any(2).sum(1)
         first = torch.arange(begun, device=pages.device) * self.page
-        cost = (read * (held[:, None] - first).clamp_(0, self.page)).sum(1)
+        cost = (read * (seen_tokens[:, None] - first).clamp_(0, self.page)).sum(1)
         cost = cost + devices.put(self.overhead(seen), pages.device)
         return torch.stack((counted.amax(1), counted.sum(1) / counted.shape[1], cost.double()))
 
@@ -166,9 +166,9 @@ class Selecting(KeepAll):
     def read_positions(self, row: int, seen: int) -> Tensor:
         if self.chosen is None:
             return self.kept_positions(row, seen)
-        one = Choice(self.chosen.pages[row : row + 1], self.chosen.live[row : row + 1])
-        held = torch.tensor([seen], device=one.pages.device)
-        return row_lists(self.slot_positions(one)[0], self.live_slots(one, held)[0])
+        choice = Choice(self.chosen.pages[row : row + 1], self.chosen.live[row : row + 1])
+        length = torch.tensor([seen], device=choice.pages.device)
+        return row_lists(self.slot_positions(choice)[0], self.live_slots(choice, length)[0])
 
 
 def checked(choice: object, rows: int, geometry: Geometry) -> Choice:
@@ -178,16 +178,16 @@ def checked(choice: object, rows: int, geometry: Geometry) -> Choice:
         InvalidValue: it is something else, or of another form.
     """
     sets = (1, geometry.Hkv, geometry.Hq)
-    told = type(choice).__name__
+    shape_text = type(choice).__name__
     if isinstance(choice, Choice):
         pages, live = choice.pages, choice.live
         right = pages.ndim == 3 and len(pages) == rows and pages.shape[1] in sets
         kinds = (pages.dtype, live.dtype) == (torch.int64, torch.bool)
         if right and kinds and pages.shape == live.shape:
             return choice
-        told = f"Choice({', '.join(f'{tuple(x.shape)} {x.dtype}' for x in (pages, live))})"
+        shape_text = f"Choice({', '.join(f'{tuple(x.shape)} {x.dtype}' for x in (pages, live))})"
     allowed = (
         "Choice(pages, live): numbers of pages, int64, and which of them are read, bool, both "
         f"(B, H, U) with B = {rows} and H = {' or '.join(map(str, sorted(set(sets))))}"
     )
-    raise InvalidValue("choose", told, allowed)
+    raise InvalidValue("choose", shape_text, allowed)

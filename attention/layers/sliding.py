@@ -27,42 +27,42 @@ class SlidingLayer(Layer):
         self.v = self.slots("v", (geometry.D,), limit=self.window)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        g, held = self.geometry, step.held(self.window)
-        self.k.fit(held.most)
-        self.v.fit(held.most)
-        here = step.once(("own slot", self.window), lambda: step.past % self.window)
+        g, occupancy = self.geometry, step.occupancy(self.window)
+        self.k.fit(occupancy.most)
+        self.v.fit(occupancy.most)
+        here = step.memo(("own slot", self.window), lambda: step.past % self.window)
         at = step.flat(here, g.Hkv, self.k.capacity, ("own", self.window))
         g.engine.put_all(((self.k, k), (self.v, v)), at)
         query = group(q, g.Hkv, scaling)
-        return g.engine.attend(QKV(query, self.k.data, self.v.data, g.sink_logits), held).out
+        return g.engine.attend(QKV(query, self.k.data, self.v.data, g.sink_logits), occupancy).out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        held = self.kept(step.past)
+        stored_tokens = self.kept(step.past)
         keys, values = (
-            step.join(self.by_age(slots.data, held, step), held, new)
+            step.join(self.by_age(slots.data, stored_tokens, step), stored_tokens, new)
             for slots, new in ((self.k, k), (self.v, v))
         )
-        last = step.last_visible(held, ("own", self.window))
+        last = step.last_visible(stored_tokens, ("own", self.window))
         square = not step.past.any() and not step.padded
         sink_logits, window = self.geometry.sink_logits, self.window
         out = dense(q, keys, values, scaling, last, square, sink_logits=sink_logits, window=window)
-        self.keep(keys, values, held, step)
+        self.keep(keys, values, stored_tokens, step)
         return out
 
-    def by_age(self, x: Tensor, held: Counts, step: Step) -> Tensor | None:
+    def by_age(self, x: Tensor, stored_tokens: Counts, step: Step) -> Tensor | None:
         """Held slots (B, Hkv, most, D), oldest first; rows with fewer end in others."""
-        most = int(held.max())
+        most = int(stored_tokens.max())
         if not most:
             return None
 
         def slots() -> Tensor:
-            position = (step.past - held)[:, None] + np.arange(most)
+            position = (step.past - stored_tokens)[:, None] + np.arange(most)
             return step.tensor(np.minimum(position, step.past[:, None]) % self.window)
 
-        index = step.once(("own order", self.window), slots)
+        index = step.memo(("own order", self.window), slots)
         return x.take_along_dim(index[:, None, :, None], dim=2)
 
-    def keep(self, keys: Tensor, values: Tensor, held: Counts, step: Step) -> None:
+    def keep(self, keys: Tensor, values: Tensor, stored_tokens: Counts, step: Step) -> None:
         """Of all tokens joined, oldest first, store the last ones in their slots."""
         after = self.kept(step.seen)
         most = int(after.max())
@@ -72,10 +72,10 @@ class SlidingLayer(Layer):
             # The newest position that a slot can hold; where that is none, any token will do.
             newest = step.seen[:, None] - 1
             position = newest - (newest - slot) % self.window
-            joined = position - (step.past - held)[:, None]
+            joined = position - (step.past - stored_tokens)[:, None]
             return step.tensor(np.where(slot < after[:, None], joined, 0))
 
-        index = step.once(("own kept", self.window), source)[:, None, :, None]
+        index = step.memo(("own kept", self.window), source)[:, None, :, None]
         for slots, joined in ((self.k, keys), (self.v, values)):
             slots.fit(most)
             slots.data[:, :, :most] = joined.take_along_dim(index, dim=2)

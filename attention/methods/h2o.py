@@ -76,7 +76,7 @@ class H2OLayer(Evicting):
         return 2 if self.halves else self.backend.heavy + 1
 
     def stays(self, step: Step) -> Tensor:
-        return step.once(("recent", self.recent), lambda: step.seen_tokens - self.newest(step) + 1)
+        return step.memo(("recent", self.recent), lambda: step.seen_tokens - self.newest(step) + 1)
 
     def newest(self, step: Step) -> Tensor | int:
         """How many of a row's newest tokens stay."""
@@ -85,14 +85,14 @@ class H2OLayer(Evicting):
         room = self.room(step)
         return step.tensor(room - (room // 2 if self.halves else self.backend.heavy))
 
-    def placed(self, S: int, held: Counts, step: Step) -> Tensor:
-        keys = super().placed(S, held, step)
-        if self.backend.positions == "absolute" or (held == step.seen).all():
+    def placed(self, S: int, stored_tokens: Counts, step: Step) -> Tensor:
+        keys = super().placed(S, stored_tokens, step)
+        if self.backend.positions == "absolute" or (stored_tokens == step.seen).all():
             return keys
         position = self.position.data[:, :, :S].long()
         # Empty slots come last; nobody reads them.
         aged = position.masked_fill(position < 0, torch.iinfo(position.dtype).max)
-        end = aged.argsort(-1).argsort(-1) + step.tensor(step.seen - held)[:, None, None]
+        end = aged.argsort(-1).argsort(-1) + step.tensor(step.seen - stored_tokens)[:, None, None]
         start = position.clamp(min=0)
         each = keys.flatten(0, 1)[:, None]
         positions = start.flatten(0, 1), end.flatten(0, 1)

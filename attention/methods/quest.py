@@ -37,9 +37,9 @@ class QuestLayer(Paged):
         super().__init__(geometry, backend, size=2 * geometry.D)
         self.gqa = backend.gqa
 
-    def summary(self, k: Tensor, held: Tensor) -> Tensor:
+    def summary(self, k: Tensor, mask: Tensor) -> Tensor:
         # A page that is begun holds its first token.
-        known = torch.where(held, k, k[:, :, :, :1])
+        known = torch.where(mask, k, k[:, :, :, :1])
         return torch.cat((known.amax(3), -known.amin(3)), dim=-1)
 
     def alone(self, k: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class RaaSLayer(Compressing):
         def stamps() -> Tensor:
             return self.arriving(step)[:, None].expand(-1, self.geometry.Hkv, -1).contiguous()
 
-        return [(self.stamp, step.once("stamp", stamps))]
+        return [(self.stamp, step.memo("stamp", stamps))]
 
     def arriving(self, step: Step) -> Tensor:
         """The stamp each column's token comes with, (B, T)."""
@@ -67,20 +67,22 @@ class RaaSLayer(Compressing):
         g, generated = self.geometry, step.seen - np.maximum(step.prompt, step.past)
         for column in range(step.T - int(generated.max()), step.T):
             late = step.T - 1 - column
-            held = step.holding(np.maximum(self.held + step.new - late, 1), ("raas", column))
+            occupancy = step.holding(
+                np.maximum(self.stored_tokens + step.new - late, 1), ("raas", column)
+            )
             query = group(q[:, :, column : column + 1], g.Hkv, 1.0)
             qkv = QKV(query, self.k.data, self.v.data, g.sink_logits)
-            probs = g.engine.attend(qkv, held, probs=True).probs
+            probs = g.engine.attend(qkv, occupancy, probs=True).probs
             assert probs is not None
             # The current token came with a stamp of its own, so its page needs none; 0 for rows
             # without a decode query in this column.
             now = (step.seen_tokens - late) * step.generated()[:, column]
-            g.engine.restamp(self.stamp, probs, held, now, self.page, self.gqa, self.alpha)
+            g.engine.restamp(self.stamp, probs, occupancy, now, self.page, self.gqa, self.alpha)
 
     def learn(self, probs: Tensor, step: Step) -> None:
-        held, now = step.holding(self.held + 1, "compressing"), step.seen_tokens
+        occupancy, now = step.holding(self.stored_tokens + 1, "compressing"), step.seen_tokens
         engine = self.geometry.engine
-        engine.restamp(self.stamp, probs, held, now, self.page, self.gqa, self.alpha)
+        engine.restamp(self.stamp, probs, occupancy, now, self.page, self.gqa, self.alpha)
 
     def target(self, seen: int, room: int) -> int:  # noqa: ARG002
         return self.limit - self.page + seen % self.page

@@ -70,25 +70,25 @@ class SinkLayer(Layer):
         return np.where(position < seen[:, None], position, -1)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        g, held = self.geometry, step.held(self.limit)
+        g, occupancy = self.geometry, step.occupancy(self.limit)
         self.take_prompts(step)
         if self.place is not None:
             self.drift(self.place, step)
-        if self.k.capacity < held.most:
+        if self.k.capacity < occupancy.most:
             for slots in self.state.values():
-                slots.fit(held.most)
-        here = step.once("slot", lambda: self.slot_of(step.past))
+                slots.fit(occupancy.most)
+        here = step.memo("slot", lambda: self.slot_of(step.past))
         at = step.flat(here, g.Hkv, self.k.capacity, "ring")
         g.engine.put_all(((self.k, k), (self.v, v)), at)
         if self.place is not None:
             at = step.flat(here, 1, self.place.capacity, "ring")
             g.engine.put(self.place, at, step.positions()[:, None, :, None])
-        self.spend(held.most)
-        if step.once("new sinks", lambda: bool((step.past < self.sinks).any())):
+        self.spend(occupancy.most)
+        if step.memo("new sinks", lambda: bool((step.past < self.sinks).any())):
             self.remember(self.k.data, step)
         self.turn_sinks(step.seen, step)
         query = group(q, g.Hkv, scaling)
-        return g.engine.attend(QKV(query, self.k.data, self.v.data, g.sink_logits), held).out
+        return g.engine.attend(QKV(query, self.k.data, self.v.data, g.sink_logits), occupancy).out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.take_prompts(step)
@@ -121,13 +121,13 @@ class SinkLayer(Layer):
             pairs.append((self.place, step.positions()[:, None, :, None]))
         return pairs
 
-    def join(self, held: Tensor, new: Tensor, before: Counts, step: Step) -> Tensor:
+    def join(self, stored: Tensor, new: Tensor, before: Counts, step: Step) -> Tensor:
         """Everything held and the new tokens, oldest first."""
         counts = (before >= 0).sum(-1)
         if not before.size:
             return step.join(None, counts, new)
-        slots = step.once("held", lambda: step.tensor(self.slot_of(np.maximum(before, 0))))
-        return step.join(_pick(held, slots), counts, new)
+        slots = step.memo("held", lambda: step.tensor(self.slot_of(np.maximum(before, 0))))
+        return step.join(_pick(stored, slots), counts, new)
 
     def cut(self, joined: list[tuple[Slots, Tensor]], counts: Counts, step: Step) -> None:
         """Of all tokens, oldest first, store the sinks and the window in their slots."""
@@ -147,7 +147,7 @@ class SinkLayer(Layer):
                 index[r, slots[r][there]] = np.where(position < self.sinks[r], position, end)
             return step.tensor(index)
 
-        index = step.once("cut", source)
+        index = step.memo("cut", source)
         for slots, tokens in joined:
             slots.fit(most)
             slots.data[:, :, :most] = _pick(tokens, index)
@@ -159,7 +159,7 @@ class SinkLayer(Layer):
         most = int(self.sinks.max())
         self.first.fit(most)
         n = min(most, keys.shape[2])
-        fresh = step.once("fresh", lambda: step.tensor(step.past < self.sinks)[:, None, None, None])
+        fresh = step.memo("fresh", lambda: step.tensor(step.past < self.sinks)[:, None, None, None])
         self.first.data[:, :, :n] = torch.where(fresh, keys[:, :, :n], self.first.data[:, :, :n])
 
     def turn_sinks(self, seen: Counts, step: Step) -> None:
@@ -178,16 +178,16 @@ class SinkLayer(Layer):
             at = step.tensor(end)
             return most, self.geometry.rope.turn(range(most), at, first.data, longest)
 
-        found = step.once("turn", turning)
-        if found is None:
+        turning_now = step.memo("turn", turning)
+        if turning_now is None:
             return
-        (most, turn), engine = found, self.geometry.engine
+        (most, turn), engine = turning_now, self.geometry.engine
         sinks = first.data if first.capacity == most else first.data[:, :, :most]
         there = self.k.data[:, :, :most]
         if not self.keeps_prompt:
             engine.rotate(sinks, turn, there)
             return
-        own = step.once(
+        own = step.memo(
             "sinks",
             lambda: step.tensor(np.arange(most) < self.sinks[:, None])[:, None, :, None],
         )
@@ -205,7 +205,7 @@ class SinkLayer(Layer):
             full = step.tensor(step.seen >= self.limit)[:, None]
             return full, self.geometry.rope.turn(at, at - 1, window)
 
-        full, back = step.once("drift", turn)
+        full, back = step.memo("drift", turn)
         turned = rotate(window, back)
         self.k.data[:, :, first:] = torch.where(full[:, None, None], turned, window)
         at -= full.long()
@@ -242,8 +242,8 @@ class SinkLayer(Layer):
         return super().row_bytes(seen) + extra * (g.Hkv * g.D * g.dtype.itemsize) + places
 
     def kept_positions(self, row: int, seen: int) -> Tensor:
-        held = self.held_positions(np.array([seen]), self.sinks[[row]])[0]
-        return torch.from_numpy(held).to(self.geometry.device).expand(self.geometry.Hkv, -1)
+        positions = self.held_positions(np.array([seen]), self.sinks[[row]])[0]
+        return torch.from_numpy(positions).to(self.geometry.device).expand(self.geometry.Hkv, -1)
 
     def read_positions(self, row: int, seen: int) -> Tensor:
         return self.kept_positions(row, seen)

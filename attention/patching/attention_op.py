@@ -156,9 +156,9 @@ class _Step(nn.Module):
             logits_to_keep=1,
         )
         scores: Tensor = output.logits[:, -1]
-        given = tuple(self._given)
+        outputs = tuple(self._given)
         self._given.clear()
-        return (scores, *given) if given else scores
+        return (scores, *outputs) if outputs else scores
 
 
 def refusal(model: PreTrainedModel) -> str | None:

@@ -82,8 +82,8 @@ class AttentionCache(StateCache):
         """
         twin = type(self)(self.session)
         if prompts is not None:
-            told = np.array([check_int("prompts", n, 1) for n in prompts], dtype=np.int64)
-            twin._rows = RowCounts.of_prompts(told)
+            prompt_lengths = np.array([check_int("prompts", n, 1) for n in prompts], dtype=np.int64)
+            twin._rows = RowCounts.of_prompts(prompt_lengths)
         return twin
 
     @property
@@ -222,18 +222,18 @@ class AttentionCache(StateCache):
             InvalidValue: mask or rows do not fit what the cache holds.
         """
         self._idle()
-        held = self._rows if self.layers else self._rows.before(rows)
-        if len(held.seen) != rows:
-            allowed = f"{len(held.seen)} rows, as this cache holds"
+        rows_before = self._rows if self.layers else self._rows.before(rows)
+        if len(rows_before.seen) != rows:
+            allowed = f"{len(rows_before.seen)} rows, as this cache holds"
             raise InvalidValue("input_ids", f"{rows} rows", allowed)
-        if T > 1 and held.seen.any() and not self.session.anatomy.parts:
+        if T > 1 and rows_before.seen.any() and not self.session.anatomy.parts:
             raise InvalidValue(
                 "input_ids",
                 f"{T} columns on top of others",
                 f"one at a time, or all in the first forward: {self.session.config.model_type} "
                 "itself drops the state of its layers there",
             )
-        new_tokens(mask, held.seen, self.columns, T)
+        new_tokens(mask, rows_before.seen, self.columns, T)
         self._running = True
 
     def check_begun(self) -> None:
@@ -436,18 +436,20 @@ class AttentionCache(StateCache):
         """
         self._idle()
         self._check_source(source)
-        ours = self._index(rows, "rows")
+        index = self._index(rows, "rows")
         every = range(len(source._rows.seen))
-        theirs = source._index(every if source_rows is None else source_rows, "source_rows")
-        if len(ours) != len(theirs):
-            raise InvalidValue("source_rows", theirs.tolist(), f"{len(ours)} rows, as in `rows`")
-        if len(set(ours.tolist())) != len(ours):
-            raise InvalidValue("rows", ours.tolist(), "each row once")
+        source_index = source._index(every if source_rows is None else source_rows, "source_rows")
+        if len(index) != len(source_index):
+            raise InvalidValue(
+                "source_rows", source_index.tolist(), f"{len(index)} rows, as in `rows`"
+            )
+        if len(set(index.tolist())) != len(index):
+            raise InvalidValue("rows", index.tolist(), "each row once")
         for layer, other in zip(self.layers, source.layers, strict=True):
             device = layer.geometry.device
-            layer.replace(ours.to(device), other, theirs.to(device))
-        self.states.replace(ours, source.states, theirs)
-        self._rows = self._rows.replaced(ours.numpy(), source._rows, theirs.numpy())
+            layer.replace(index.to(device), other, source_index.to(device))
+        self.states.replace(index, source.states, source_index)
+        self._rows = self._rows.replaced(index.numpy(), source._rows, source_index.numpy())
         self.columns = max(self.columns, int(self._rows.seen.max()))
 
     @torch.inference_mode(False)

@@ -46,8 +46,8 @@ class CompiledStep(DecodeStep):
     states: tuple[str, ...] = ()
 
     def run(self, ids: Tensor, positions: Tensor) -> Sequence[Tensor]:
-        found = self.step(ids, positions)
-        return (found,) if isinstance(found, Tensor) else found
+        outputs = self.step(ids, positions)
+        return (outputs,) if isinstance(outputs, Tensor) else outputs
 
 
 def compiled(
@@ -93,8 +93,8 @@ def compiled(
     name = key(model, wanted)
     if graphs is not None:
         return graphed(model, cache, graphs, name, states=wanted, make=make)
-    kept = folder()
-    path = kept / f"{name}.pt2"
+    cache_folder = folder()
+    path = cache_folder / f"{name}.pt2"
     operator()
     try:
         step = _kept(path, model, wanted)
@@ -111,7 +111,7 @@ def compiled(
                 probe(_loaded(new, model, 0.0, wanted), model, cache)
                 for file in (_beside(new), new):
                     if file.exists():
-                        file.replace(kept / file.name)
+                        file.replace(cache_folder / file.name)
             return _loaded(path, model, time.perf_counter() - started, wanted)
     except Timeout:
         return None

@@ -85,20 +85,20 @@ class DecodeStep(ABC):
         call = Call(cache, positions)
         before = CALL.set(call)
         try:
-            found = self.run(ids.contiguous(), positions.contiguous())
+            outputs = self.run(ids.contiguous(), positions.contiguous())
         except RuntimeError as error:
             # A signal that comes while the step is in Python leaves it as an error of C++.
-            name, _, told = str(error).partition("\n")[0].partition(": ")
+            name, _, code = str(error).partition("\n")[0].partition(": ")
             if name == "KeyboardInterrupt":
                 raise KeyboardInterrupt from error
             if name == "SystemExit":
-                raise SystemExit(int(told) if told.isdigit() else 1) from error
+                raise SystemExit(int(code) if code.isdigit() else 1) from error
             raise
         finally:
             CALL.reset(before)
         if call.error is not None:
             raise call.error
-        return found[0], found[1:]
+        return outputs[0], outputs[1:]
 
     @abstractmethod
     def run(self, ids: Tensor, positions: Tensor) -> Sequence[Tensor]:
@@ -120,12 +120,12 @@ def probe(step: DecodeStep, model: PreTrainedModel, cache: AttentionCache) -> No
     if float(_apart(scores, wanted).max()) <= tolerance:
         return
     wanted, scores, ids = _tried(step, model, cache, ROWS)
-    apart = _apart(scores, wanted)
-    worst, half = float(apart.max()), float(apart.median())
+    differences = _apart(scores, wanted)
+    worst, half = float(differences.max()), float(differences.median())
     # A step that computes something else does so in every row.
     if half <= tolerance:
         nudged = (_nudged(model, cache, ids, seed) for seed in (0, 1))
-        own = max(float(_apart(one, wanted).max()) for one in nudged)
+        own = max(float(_apart(scores_of_nudged, wanted).max()) for scores_of_nudged in nudged)
         if worst <= max(tolerance, TIMES_OWN * own):
             return
     raise NotCompiled(
@@ -153,8 +153,12 @@ def _eager(
     eager = AttentionCache(cache.session.full_session)
     model(input_ids=ids[:, :3], past_key_values=eager, use_cache=True, logits_to_keep=1)
     read = eager.clone()
-    given = {"input_ids": ids[:, 3:], "position_ids": eager.seen[:, None], "past_key_values": eager}
-    return model(**given, use_cache=True, logits_to_keep=1).logits[:, -1].double(), read
+    inputs = {
+        "input_ids": ids[:, 3:],
+        "position_ids": eager.seen[:, None],
+        "past_key_values": eager,
+    }
+    return model(**inputs, use_cache=True, logits_to_keep=1).logits[:, -1].double(), read
 
 
 def _apart(scores: Tensor, wanted: Tensor) -> Tensor:
@@ -166,11 +170,11 @@ def _nudged(model: PreTrainedModel, cache: AttentionCache, ids: Tensor, seed: in
     """Scores of the model itself with the last bits of its embeddings changed, (B, V)."""
     dice = torch.Generator().manual_seed(seed)
 
-    def nudge(_module: object, _args: object, found: Tensor) -> Tensor:
+    def nudge(_module: object, _args: object, embedded: Tensor) -> Tensor:
         # Norms in float32 see no finer changes.
-        step = 2 * max(torch.finfo(x).eps for x in (found.dtype, torch.float32))
-        moved = torch.rand(found.shape, generator=dice).to(found.device) * 2 - 1
-        return found * (1 + step * moved.to(found.dtype))
+        step = 2 * max(torch.finfo(x).eps for x in (embedded.dtype, torch.float32))
+        moved = torch.rand(embedded.shape, generator=dice).to(embedded.device) * 2 - 1
+        return embedded * (1 + step * moved.to(embedded.dtype))
 
     hook = model.get_input_embeddings().register_forward_hook(nudge)
     try:

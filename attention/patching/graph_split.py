@@ -58,11 +58,11 @@ def computed(piece: Piece, values: Mapping[fx.Node, Any]) -> list[Any]:
         options = fx.node.map_arg(node.kwargs, lambda n: own[n] if n in own else values[n])
         target: Any = node.target
         own[node] = target(*arguments, **options)
-        for one in (*node.all_input_nodes, node):
-            if one in left:
-                left[one] -= one is not node
-                if not left[one]:
-                    del own[one], left[one]
+        for used in (*node.all_input_nodes, node):
+            if used in left:
+                left[used] -= used is not node
+                if not left[used]:
+                    del own[used], left[used]
     return [own[node] for node in piece.gives]
 
 
@@ -138,8 +138,8 @@ def _written(node: fx.Node) -> list[fx.Node]:
     """What an operation writes to in place."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return []
-    given = zip(node.target._schema.arguments, node.args, strict=False)
-    written = [x for at, x in given if at.alias_info is not None and at.alias_info.is_write]
+    arguments = zip(node.target._schema.arguments, node.args, strict=False)
+    written = [x for at, x in arguments if at.alias_info is not None and at.alias_info.is_write]
     return _nodes(written)
 
 

@@ -96,13 +96,13 @@ class CudaGraphs:
                 with torch.cuda.graph(
                     graph, pool=self._pool, stream=self._side, capture_error_mode="thread_local"
                 ):
-                    given = work()
+                    outputs = work()
             except RuntimeError as error:
                 # Ending such a capture fails too, and does not say why.
                 first = error.__context__
                 raise error if first is None else first from None
             now.wait_stream(self._side)
-        return graph, given
+        return graph, outputs
 
 
 #: What captures on which kind of device.
@@ -210,14 +210,14 @@ class GraphedStep(DecodeStep):
 
     def _bind(self) -> None:
         """Take the model's tensors as they are now."""
-        found: dict[fx.Node, _Weight] = {}
+        weights: dict[fx.Node, _Weight] = {}
         for node, name in self._cut.weights.items():
             holder, key = self._holders[name]
             now = holder.get(key)
             if now is None or not _alike(node.meta["val"], now):
                 raise NotCompiled(f"{name} was replaced by another kind of tensor")
-            found[node] = _Weight(holder, key, now, now.data_ptr())
-        self._weights = found
+            weights[node] = _Weight(holder, key, now, now.data_ptr())
+        self._weights = weights
 
     def _capture(self, rows: int) -> _Rows:
         values: dict[fx.Node, Any] = dict(self._cut.extra)
@@ -252,10 +252,10 @@ class _Rows:
                 values[part] = attention.out
                 self._parts.append(attention)
                 continue
-            graph, given = graphs.capture(partial(computed, part, values))
+            graph, outputs = graphs.capture(partial(computed, part, values))
             # Numbers for what is captured next, which runs as it is first.
             graph.replay()
-            values |= dict(zip(part.gives, given, strict=True))
+            values |= dict(zip(part.gives, outputs, strict=True))
             self._parts.append(graph)
         self.outputs: list[Tensor] = [values[node] for node in step.outputs]
         # Everything that a piece reads stays where it is as long as this is there.
@@ -263,8 +263,8 @@ class _Rows:
 
     def run(self, call: Call, B: int, ids: Tensor, positions: Tensor) -> Sequence[Tensor]:
         """Scores and states of B rows, copies of their own."""
-        for held, new in zip(self.inputs, (ids, positions), strict=True):
-            held[:B].copy_(new)
+        for buffer, new in zip(self.inputs, (ids, positions), strict=True):
+            buffer[:B].copy_(new)
         for part in self._parts:
             if isinstance(part, _Attention):
                 part.run(B)
@@ -279,11 +279,11 @@ class _Attention:
     """An attention between two pieces, whose arguments and result lie where these have them."""
 
     def __init__(self, node: fx.Node, values: Mapping[fx.Node, Any]) -> None:
-        given = [value_of(argument, values) for argument in node.args]
-        self._qkv: list[Tensor] = given[:3]
-        self._more = given[3:]
+        arguments = [value_of(argument, values) for argument in node.args]
+        self._qkv: list[Tensor] = arguments[:3]
+        self._more = arguments[3:]
         self._attend: Any = node.target
-        self.out = empty_output(*given).zero_()
+        self.out = empty_output(*arguments).zero_()
         self._views: dict[int, tuple[list[Tensor], Tensor]] = {}
 
     def run(self, B: int) -> None:
@@ -296,19 +296,19 @@ class _Attention:
 
 def _holders(model: PreTrainedModel) -> dict[str, tuple[Mapping[str, Any], str]]:
     """Where each of `constants(model)` is found anew, without a reference to the model."""
-    found: dict[str, tuple[Mapping[str, Any], str]] = {}
+    holders: dict[str, tuple[Mapping[str, Any], str]] = {}
     for at, module in model.named_modules(prefix="model", remove_duplicate=False):
         for holder in (module._parameters, module._buffers):
-            found |= {f"{at}.{name}": (holder, name) for name in holder}
-    return found
+            holders |= {f"{at}.{name}": (holder, name) for name in holder}
+    return holders
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
+def _alike(left: Tensor, right: Tensor) -> bool:
     return (
-        one.shape == other.shape
-        and one.stride() == other.stride()
-        and one.dtype == other.dtype
-        and one.device == other.device
+        left.shape == right.shape
+        and left.stride() == right.stride()
+        and left.dtype == right.dtype
+        and left.device == right.device
     )
 
 
@@ -343,16 +343,16 @@ def graphed(
         NotCompiled: with the reason; nothing is left behind.
     """
     with _LOCK:
-        kept = _KEPT.setdefault(model, {})
-        step = kept.get(key)
+        steps = _KEPT.setdefault(model, {})
+        step = steps.get(key)
         if step is not None:
             step.seconds = 0.0  # who asks now has waited for nothing
             return step
         if not make:
             return None
         # What was captured of weights that are gone holds their memory.
-        for old in [name for name, one in kept.items() if one.stale]:
-            del kept[old]
+        for old in [name for name, old_step in steps.items() if old_step.stale]:
+            del steps[old]
         started = time.perf_counter()
         try:
             with quiet():
@@ -365,5 +365,5 @@ def graphed(
         except RuntimeError as error:  # of the device
             raise NotCompiled.because(error) from error
         step.seconds = time.perf_counter() - started
-        kept[key] = step
+        steps[key] = step
         return step

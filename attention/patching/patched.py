@@ -87,7 +87,7 @@ def attention_forward(
         if kwargs.get(name) is not None:
             raise InvalidValue(name, type(kwargs[name]).__name__, "None: it is not supported")
     index = cache.session.anatomy.places[layer]
-    own = cache.session.anatomy.given[index]
+    own = cache.session.anatomy.window_arguments[index]
     if kwargs.get("sliding_window", own) != own:
         raise InvalidValue(
             "sliding_window",
@@ -115,18 +115,18 @@ def attention_forward(
 
 
 @uncompiled
-def announce(_model: Any, _inputs: Any, given: dict[str, Any]) -> None:
+def announce(_model: Any, _inputs: Any, kwargs: dict[str, Any]) -> None:
     """Called before each forward of a patched model: tells the cache what is asked for.
 
     Raises:
         InvalidValue: a cache that is not to be used.
     """
-    cache = given.get("past_key_values")
+    cache = kwargs.get("past_key_values")
     if not isinstance(cache, AttentionCache):
         return
-    if given.get("use_cache") is False:
+    if kwargs.get("use_cache") is False:
         raise InvalidValue("use_cache", False, "True beside a cache in past_key_values")
-    cache.expect(given.get("logits_to_keep"))
+    cache.expect(kwargs.get("logits_to_keep"))
 
 
 def padding_mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> Tensor | None:
@@ -135,25 +135,25 @@ def padding_mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> Te
 
 
 @uncompiled
-def begun(_model: Any, inputs: Any, given: dict[str, Any]) -> None:
+def begun(_model: Any, inputs: Any, kwargs: dict[str, Any]) -> None:
     """Called before each forward of the layers of a model some of which keep other states.
 
     Raises:
         InvalidValue: what does not fit the cache, before any state has changed.
     """
-    cache = given.get("past_key_values")
+    cache = kwargs.get("past_key_values")
     if not isinstance(cache, AttentionCache):
         return
-    tokens = given.get("input_ids", inputs[0] if inputs else None)
-    tokens = given.get("inputs_embeds") if tokens is None else tokens
+    tokens = kwargs.get("input_ids", inputs[0] if inputs else None)
+    tokens = kwargs.get("inputs_embeds") if tokens is None else tokens
     if isinstance(tokens, Tensor):
-        cache.begin(tokens.shape[0], tokens.shape[1], given.get("attention_mask"))
+        cache.begin(tokens.shape[0], tokens.shape[1], kwargs.get("attention_mask"))
 
 
 @uncompiled
-def ended(_model: Any, _inputs: Any, given: dict[str, Any], _output: Any) -> None:
+def ended(_model: Any, _inputs: Any, kwargs: dict[str, Any], _output: Any) -> None:
     """Called behind each of them that came to its end."""
-    cache = given.get("past_key_values")
+    cache = kwargs.get("past_key_values")
     if isinstance(cache, AttentionCache):
         cache.end()
 

@@ -59,32 +59,32 @@ def check_positions(position_ids: Tensor | None, step: Step) -> None:
     """
     if position_ids is None or (step.decode and not devices.is_synchronous(step.device)):
         return
-    given = position_ids.cpu().numpy()
+    host_positions = position_ids.cpu().numpy()
     due = (step.past + step.new - step.T)[:, None] + np.arange(step.T)
-    wrong = (given != due) & (due >= step.past[:, None])
+    wrong = (host_positions != due) & (due >= step.past[:, None])
     wrong[step.idle] = False
     if wrong.any():
         row, column = (int(x[0]) for x in np.nonzero(wrong))
         raise InvalidValue(
             "position_ids",
-            int(np.broadcast_to(given, due.shape)[row, column]),
+            int(np.broadcast_to(host_positions, due.shape)[row, column]),
             f"{due[row, column]} in row {row}, column {column}: the number of real tokens "
             "before it (attention_mask.cumsum(-1) - 1; cache.seen[:, None] when decoding)",
         )
 
 
-def check_kind(index: int, held: Geometry | Tensor, q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Tensors must be of the dtype and device of those held, in layer `index`.
+def check_kind(index: int, stored: Geometry | Tensor, q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Tensors must be of the dtype and device of those stored, in layer `index`.
 
     Raises:
         InvalidValue: they are of another, or of several.
     """
-    if q.dtype is k.dtype is v.dtype is held.dtype and k.device == held.device:
+    if q.dtype is k.dtype is v.dtype is stored.dtype and k.device == stored.device:
         return
     raise InvalidValue(
         "model",
         f"queries {q.dtype}, keys {k.dtype}, values {v.dtype} on {k.device}",
-        f"{held.dtype} on {held.device} as before in layer {index}: a model that was moved or "
+        f"{stored.dtype} on {stored.device} as before in layer {index}: a model that was moved or "
         "converted needs a cache.new(); autocast mixes dtypes and is not supported",
     )
 

@@ -49,17 +49,17 @@ def own(model: PreTrainedModel, turn: int = 0, parts: Sequence[int] = ()) -> lis
         parts: columns of each forward, through the model's own cache; all in one, and without a
             cache, by default.
     """
-    found = []
+    outputs = []
     for row, padding in enumerate((0, _PADDING)):
         ids = text_of(model, sum(_PARTS) - padding, 2 * turn + row)
         positions = torch.arange(ids.shape[1], device=ids.device)[None]
         if parts:
             sizes, cache = [parts[0] - padding, *parts[1:]], DynamicCache(config=model.config)
             pairs = zip(torch.split(ids, sizes, 1), torch.split(positions, sizes, 1), strict=True)
-            found.append(torch.cat([forward(model, *x, None, cache) for x in pairs], dim=1))
+            outputs.append(torch.cat([forward(model, *x, None, cache) for x in pairs], dim=1))
         else:
-            found.append(forward(model, ids, positions, None, None))
-    return found
+            outputs.append(forward(model, ids, positions, None, None))
+    return outputs
 
 
 def batched(
@@ -90,17 +90,19 @@ def batched(
     return [every[:1], every[1:, _PADDING:]]
 
 
-def apart(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:
+def difference_of(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     """The largest difference between hidden states, as a part of the length of one.
 
     Infinite where a number is not finite.
     """
     worst = 0.0
-    for x, y in zip(ours, theirs, strict=True):
-        found = (x.double() - y.double()).norm(dim=-1) / y.double().norm(dim=-1).clamp(min=1e-30)
-        if not bool(found.isfinite().all()):
+    for x, y in zip(left, right, strict=True):
+        difference = (x.double() - y.double()).norm(dim=-1) / y.double().norm(dim=-1).clamp(
+            min=1e-30
+        )
+        if not bool(difference.isfinite().all()):
             return float("inf")
-        worst = max(worst, float(found.max()))
+        worst = max(worst, float(difference.max()))
     return worst
 
 
@@ -209,15 +211,15 @@ def _differs(
         allowed = "weights with which hidden states of a few tokens are finite"
         raise InvalidValue("model", model.config.model_type, allowed)
     limit = TOLERANCE.get(model.dtype, 0.0)
-    difference = apart(through(anatomy, _PARTS, turn), wanted)
+    difference = difference_of(through(anatomy, _PARTS, turn), wanted)
     if difference <= limit or not anatomy.states:
         return difference, True
     # Whether it is only that the model itself forgets its states between two parts.
     ours = through(anatomy, _WHOLE, turn)
-    whole = apart(ours, wanted)
+    whole = difference_of(ours, wanted)
     if not whole <= limit:  # its decode steps may round otherwise than its prefill
         with _attending(model, plain):
-            whole = apart(ours, own(model, turn, _WHOLE))
+            whole = difference_of(ours, own(model, turn, _WHOLE))
     return (whole, False) if whole <= limit else (difference, True)
 
 
@@ -236,21 +238,22 @@ def _attending(model: PreTrainedModel, implementation: str) -> Iterator[None]:
 
 
 def _stumbled(family: str, error: Exception) -> InvalidValue:
-    said = (str(error).strip().splitlines() or [""])[0][:200]
+    reason = (str(error).strip().splitlines() or [""])[0][:200]
     # What a user gives is a cache, whatever the class is called that the probe tries.
-    said = re.sub(r"<class '[^']*'>|'\w+' object", "our cache", said)
+    reason = re.sub(r"<class '[^']*'>|'\w+' object", "our cache", reason)
     if isinstance(error, AttributeError) and not hasattr(Cache, "get_conv_state"):
         return InvalidValue(
             "model",
             family,
             "a model that takes transformers' common cache: with transformers "
-            f"{transformers.__version__} this one needs more than it has ({said}), with newer "
+            f"{transformers.__version__} this one needs more than it has ({reason}), with newer "
             "ones states of other layers are kept in it",
         )
     return InvalidValue(
         "model",
         family,
-        f"a model that runs through our cache: this one stops with {type(error).__name__}: {said}",
+        "a model that runs through our cache: this one stops with "
+        f"{type(error).__name__}: {reason}",
     )
 
 

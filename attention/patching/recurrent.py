@@ -56,12 +56,12 @@ class States:
         Returns:
             Those kept before, if any, and the new ones.
         """
-        held = self.conv.get(place)
-        if held is None:
+        stored = self.conv.get(place)
+        if stored is None:
             size = kernel or new.shape[-1]
             whole = torch.nn.functional.pad(new.detach(), (max(size - new.shape[-1], 0), 0))
         else:
-            size, whole = held.shape[-1], torch.cat((held, new.detach()), dim=-1)
+            size, whole = stored.shape[-1], torch.cat((stored, new.detach()), dim=-1)
         self.conv[place] = whole[..., -size:].clone()
         return whole
 
@@ -74,27 +74,27 @@ class States:
 
     def select(self, index: Tensor) -> None:
         """Keep these rows in this order."""
-        for kept in (self.conv, self.recurrent):
-            for place, x in kept.items():
-                kept[place] = x[index.to(x.device)]
+        for by_place in (self.conv, self.recurrent):
+            for place, x in by_place.items():
+                by_place[place] = x[index.to(x.device)]
 
     def replace(self, rows: Tensor, source: States, source_rows: Tensor) -> None:
         """Rows become copies of rows of `source`."""
-        for kept, other in ((self.conv, source.conv), (self.recurrent, source.recurrent)):
-            for place, x in kept.items():
+        for by_place, other in ((self.conv, source.conv), (self.recurrent, source.recurrent)):
+            for place, x in by_place.items():
                 x[rows.to(x.device)] = other[place][source_rows.to(x.device)]
 
     def empty(self, rows: Tensor) -> None:
         """These rows have seen nothing."""
-        for kept in (self.conv, self.recurrent):
-            for x in kept.values():
+        for by_place in (self.conv, self.recurrent):
+            for x in by_place.values():
                 x[rows.to(x.device)] = 0
 
     def copied(self, index: Tensor) -> Self:
         """An independent copy of these rows."""
         twin = type(self)()
-        for kept, copy in ((self.conv, twin.conv), (self.recurrent, twin.recurrent)):
-            copy.update({place: x[index.to(x.device)] for place, x in kept.items()})
+        for by_place, copy in ((self.conv, twin.conv), (self.recurrent, twin.recurrent)):
+            copy.update({place: x[index.to(x.device)] for place, x in by_place.items()})
         return twin
 
     @property
@@ -122,9 +122,9 @@ class StateCache(Cache):
         self, layer_idx: int | None = None, state_idx: int | None = None
     ) -> bool:
         """Whether a layer has a state, or any has where none is named."""
-        held = {*self.states.conv, *self.states.recurrent}
+        states = {*self.states.conv, *self.states.recurrent}
         return any(
-            layer_idx in (None, layer) and state_idx in (None, state) for layer, state in held
+            layer_idx in (None, layer) and state_idx in (None, state) for layer, state in states
         )
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:

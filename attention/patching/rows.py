@@ -25,16 +25,16 @@ class RowCounts(NamedTuple):
 
     Attributes:
         seen: real tokens seen, (B,).
-        prompts: first tokens that are prompt, (B,); told, or those of the row's first forward.
+        prompts: first tokens that are prompt, (B,); stated, or those of the row's first forward.
         decoded: whether the last token came as a decode query, (B,).
-        told: whether `prompts` was told, before the first forward, (B,).
+        stated: whether the caller stated `prompts` before the first forward, (B,).
         begun: whether what comes is output in any case, where nothing was told, (B,).
     """
 
     seen: Counts = NONE
     prompts: Counts = NONE
     decoded: Flags = NO_ROW
-    told: Flags = NO_ROW
+    stated: Flags = NO_ROW
     begun: Flags = NO_ROW
 
     @classmethod
@@ -60,9 +60,9 @@ class RowCounts(NamedTuple):
             drafts: how many of them, at the end, are known to be drafts of what follows a prompt.
             single: whether they come as one column.
         """
-        held = self.seen > 0
-        begun = self.begun | held if single or drafts else self.begun
-        return np.where(self.told, self.prompts, np.where(begun, 0, self.seen + new - drafts))
+        has_seen = self.seen > 0
+        begun = self.begun | has_seen if single or drafts else self.begun
+        return np.where(self.stated, self.prompts, np.where(begun, 0, self.seen + new - drafts))
 
     def after(self, step: Step, decoded: bool) -> RowCounts:
         """The same after a forward.
@@ -73,7 +73,7 @@ class RowCounts(NamedTuple):
         now = self.begun
         if not (step.decode and now.all()):
             now = now | (step.decode & (self.seen > 0)) | (step.behind > 0)
-        rows = RowCounts(step.seen, step.prompt, np.full(step.rows, decoded), self.told, now)
+        rows = RowCounts(step.seen, step.prompt, np.full(step.rows, decoded), self.stated, now)
         rows.seen[step.idle], rows.decoded[step.idle] = 0, False
         return rows
 
@@ -83,16 +83,16 @@ class RowCounts(NamedTuple):
             self.seen[index],
             self.prompts[index],
             self.decoded[index],
-            self.told[index],
+            self.stated[index],
             self.begun[index],
         )
 
     def replaced(self, rows: Counts, source: RowCounts, source_rows: Counts) -> RowCounts:
         """The same with rows of another cache in the place of these; they decode nothing yet."""
-        prompts, told, begun = self.prompts.copy(), self.told.copy(), self.begun.copy()
-        prompts[rows], told[rows] = source.prompts[source_rows], source.told[source_rows]
+        prompts, stated, begun = self.prompts.copy(), self.stated.copy(), self.begun.copy()
+        prompts[rows], stated[rows] = source.prompts[source_rows], source.stated[source_rows]
         begun[rows] = source.begun[source_rows]
-        changed = self._replace(prompts=prompts, told=told, begun=begun)
+        changed = self._replace(prompts=prompts, stated=stated, begun=begun)
         return changed._seeing(rows, source.seen[source_rows])
 
     def cut(self, rows: Counts, seen: Counts) -> RowCounts:

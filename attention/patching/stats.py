@@ -114,13 +114,13 @@ def row_stats(
     sliding = [x for x in layers if x.geometry.model_window is not None]
     first = [x for x in layers[:dense] if x.geometry.model_window is None]
     sparse = [x for x in layers[dense:] if x.geometry.model_window is None]
-    cost = held = kept = read = np.zeros_like(seen)
+    cost = bytes_stored = kept_keys = read = np.zeros_like(seen)
     mean = read.astype(np.float64)
     chosen = [reads for x in sparse if (reads := x.measured(seen)) is not None]
     # Layers of one kind hold the same, and cost the same unless that depends on what they chose.
     if sparse:
-        held = sparse[-1].row_bytes(seen) * len(sparse)
-        kept = sparse[-1].kept(seen)
+        bytes_stored = sparse[-1].row_bytes(seen) * len(sparse)
+        kept_keys = sparse[-1].kept(seen)
     if sparse and not chosen:
         cost = sparse[-1].cost(seen) * len(sparse)
         read = sparse[-1].reads(seen) * decoded
@@ -128,17 +128,17 @@ def row_stats(
     for exempt in (first, sliding):
         if exempt:
             cost = cost + exempt[0].cost(seen) * len(exempt)
-            held = held + exempt[0].row_bytes(seen) * len(exempt)
+            bytes_stored = bytes_stored + exempt[0].row_bytes(seen) * len(exempt)
     numbers = tuple(torch.from_numpy(x) for x in (read, mean, cost * decoded))
     if chosen:
         numbers = _chosen_reads(torch.stack(chosen), cost, decoded)
     return RowStats(
-        kept_max=torch.from_numpy(kept.copy()),
+        kept_max=torch.from_numpy(kept_keys.copy()),
         read_max=numbers[0],
         read_mean=numbers[1],
         keys_read=numbers[2],
         dense_read_mean=_exempt_reads(first, seen, decoded),
-        bytes=torch.from_numpy(held),
+        bytes=torch.from_numpy(bytes_stored),
         sliding_read_mean=_exempt_reads(sliding, seen, decoded),
     )
 

@@ -47,8 +47,8 @@ class Anatomy:
             these, and everything that a cache counts is counted over these.
         windows: the model's own sliding window of each of these, in tokens, as its masks have it;
             None where it sees all earlier tokens.
-        given: what each of these hands its attention function as `sliding_window`; that name is
-            left out where it hands nothing.
+        window_arguments: what each of these hands its attention function as `sliding_window`;
+            None where it hands nothing.
         turns: how keys of each of these turn with their position: "halves", as `Rope` turns them;
             "none", where they have no position; "other".
         states: layers that keep a state of their own beside keys or instead of them.
@@ -61,7 +61,7 @@ class Anatomy:
     layers: int
     softmax: tuple[int, ...]
     windows: tuple[int | None, ...]
-    given: tuple[int | None, ...]
+    window_arguments: tuple[int | None, ...]
     turns: tuple[str, ...]
     states: tuple[int, ...]
     difference: float = 0.0
@@ -86,7 +86,7 @@ class _Call:
     key: Tensor
     value: Tensor
     mask: Any
-    given: dict[str, Any]
+    kwargs: dict[str, Any]
 
 
 class _Survey(StateCache):
@@ -119,7 +119,7 @@ def _surveyed(
     key: Tensor,
     value: Tensor,
     attention_mask: Any,
-    **given: Any,
+    **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """The attention function of a survey: each query reads the value of its own token alone.
 
@@ -134,7 +134,7 @@ def _surveyed(
             f"keys as the cache returned them: {type(module).__name__} attends to others, of "
             "another layer or changed behind the cache",
         )
-    survey.calls.append(_Call(index, key, value, attention_mask, given))
+    survey.calls.append(_Call(index, key, value, attention_mask, kwargs))
     read = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
     return read.transpose(1, 2).contiguous(), None
 
@@ -157,7 +157,7 @@ def _window(sees: Callable[..., Tensor], longest: int, family: str, index: int) 
         InvalidValue: what it sees is neither all earlier tokens nor the newest of them.
     """
     zero = torch.tensor(0)
-    found: set[int | None] = set()
+    windows: set[int | None] = set()
     for at in (longest + 3, longest + longest // 2 + 8):
         keys = torch.arange(at + 2)
         visible = torch.as_tensor(sees(zero, zero, torch.tensor(at), keys)).expand(len(keys))
@@ -167,15 +167,15 @@ def _window(sees: Callable[..., Tensor], longest: int, family: str, index: int) 
             )
         count = int(visible.sum())
         if not bool(visible[at + 1 - count : at + 1].all()):
-            found.add(-1)
-        found.add(None if count == at + 1 else count)
-    if len(found) > 1 or -1 in found:
+            windows.add(-1)
+        windows.add(None if count == at + 1 else count)
+    if len(windows) > 1 or -1 in windows:
         raise InvalidValue(
             "model",
             family,
             f"attention to all earlier tokens or to the newest ones: layer {index} sees others",
         )
-    return found.pop()
+    return windows.pop()
 
 
 def _turning(rope: Rope, call: _Call, positions: Tensor) -> str:
@@ -203,8 +203,8 @@ def register() -> None:
 def rope_of(model: PreTrainedModel) -> Rope:
     """The model's rotary embedding, wherever it has it; whether keys turn by it is tried out."""
     names = ("rotary_emb", "pos_emb")
-    found = (getattr(model.base_model, name, None) for name in names)
-    return Rope(next((module for module in found if module is not None), None))
+    modules = (getattr(model.base_model, name, None) for name in names)
+    return Rope(next((module for module in modules if module is not None), None))
 
 
 def survey(model: PreTrainedModel) -> Anatomy:
@@ -243,7 +243,7 @@ def survey(model: PreTrainedModel) -> Anatomy:
     longest = max(64, *(2 * int(getattr(config, name, None) or 0) for name in sizes))
     longest = min(longest, _LONGEST)
     seen: dict[int, int | None] = {}
-    found: list[tuple[int | None, int | None, str]] = []
+    layers_seen: list[tuple[int | None, int | None, str]] = []
     for call in taken.calls:
         _check_call(call, family)
         sees = getattr(call.mask, _TAG, None)
@@ -258,15 +258,15 @@ def survey(model: PreTrainedModel) -> Anatomy:
             seen[id(sees)] = _window(sees, longest, family, call.index)
         window = seen[id(sees)]
         turns = "other" if window is not None else _turning(rope, call, positions)
-        found.append((window, call.given.get("sliding_window"), turns))
-    if rope.module is not None and all(x[2] == "none" for x in found):
-        found = [(window, given, "other") for window, given, _ in found]
+        layers_seen.append((window, call.kwargs.get("sliding_window"), turns))
+    if rope.module is not None and all(x[2] == "none" for x in layers_seen):
+        layers_seen = [(window, argument, "other") for window, argument, _ in layers_seen]
     return Anatomy(
         layers=config.num_hidden_layers,
         softmax=tuple(order),
-        windows=tuple(window for window, _, _ in found),
-        given=tuple(given for _, given, _ in found),
-        turns=tuple(turns for _, _, turns in found),
+        windows=tuple(window for window, _, _ in layers_seen),
+        window_arguments=tuple(argument for _, argument, _ in layers_seen),
+        turns=tuple(turns for _, _, turns in layers_seen),
         states=taken.states.layers,
     )
 
@@ -286,7 +286,7 @@ def _check_others(config: Any, known: set[int]) -> None:
 
 
 def _check_call(call: _Call, family: str) -> None:
-    unknown = sorted(name for name, x in call.given.items() if x is not None and name not in KNOWN)
+    unknown = sorted(name for name, x in call.kwargs.items() if x is not None and name not in KNOWN)
     if unknown:
         raise InvalidValue(
             unknown[0],
@@ -306,8 +306,8 @@ def text_of(model: PreTrainedModel, tokens: int, seed: int = 0) -> Tensor:
     """Some tokens of a model's vocabulary, (1, tokens)."""
     vocabulary = model.get_input_embeddings().num_embeddings
     ids = (torch.arange(tokens) * 7 + seed * 5 + 11) % vocabulary
-    given: Tensor = ids[None].to(model.device)
-    return given
+    text: Tensor = ids[None].to(model.device)
+    return text
 
 
 def forward(

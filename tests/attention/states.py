@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,8 +24,8 @@ def record(cache: Any, row: int) -> Record:
     found = []
     for layer in cache.layers:
         tensors = {name: slots.data[row].clone() for name, slots in layer.state.items()}
-        if hasattr(layer, "held") and isinstance(layer.held, np.ndarray):
-            tensors["held"] = torch.tensor([[layer.held[row]]])
+        if hasattr(layer, "stored_tokens"):
+            tensors["stored_tokens"] = torch.tensor([[layer.stored_tokens[row]]])
         found.append(tensors)
     return found
 

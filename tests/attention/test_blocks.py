@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from weakref import ref
 
 import pytest
 import torch
@@ -99,19 +98,6 @@ def test_a_cache_is_refused_by_any_other_model(own: Any) -> None:
 
 
 @torch.no_grad()
-def test_another_attention_set_inside_a_block_is_refused_and_undone(own: Any) -> None:
-    with attention.H2O(budget=9).on(own) as cache:
-        prefill(own, cache, [tokens(12)])
-        own.set_attn_implementation("sdpa")
-        with pytest.raises(attention.InvalidValue, match="attn_implementation = 'sdpa'"):
-            step(own, cache, tokens(1))
-        own.set_attn_implementation(ATTENTION)
-        step(own, cache, tokens(1))
-        own.set_attn_implementation("sdpa")
-    assert own.config._attn_implementation == "eager"
-
-
-@torch.no_grad()
 def test_a_refused_call_leaves_the_cache_as_it_was(own: Any) -> None:
     with attention.H2O(budget=9).on(own) as cache:
         prefill(own, cache, [tokens(12)])
@@ -122,50 +108,3 @@ def test_a_refused_call_leaves_the_cache_as_it_was(own: Any) -> None:
         assert cache.seen.tolist() == [12]
         step(own, cache, tokens(1))
         assert cache.seen.tolist() == [13]
-
-
-def test_a_model_left_in_a_block_is_not_kept_alive() -> None:
-    m = copy.deepcopy(tiny_model())
-    block, gone = attention.Full().on(m), ref(m)
-    block.__enter__()
-    block.__exit__(None, None, None)
-    del m, block
-    assert gone() is None
-
-
-class Adapted(torch.nn.Module):
-    """As PEFT wraps a model."""
-
-    def __init__(self, m: Any) -> None:
-        super().__init__()
-        self.m = m
-
-    def get_base_model(self) -> Any:
-        return self.m
-
-
-def test_an_adapted_model_is_refused_with_the_way_to_its_own() -> None:
-    wrapped = Adapted(tiny_model())
-    with (
-        pytest.raises(attention.InvalidValue, match=r"Adapted.*model\.get_base_model\(\)"),
-        attention.Full().on(wrapped),
-    ):
-        pass
-
-
-@pytest.mark.parametrize("how", ["compile", pytest.param("forward", marks=pytest.mark.slow)])
-@torch.no_grad()
-def test_compiled_models_give_the_same(own: Any, how: str) -> None:
-    """As transformers' documentation compiles them; "eager" traces all and builds no kernels."""
-    backend, given, text = KINDS[1], tokens(1, 2, seed=3), [tokens(12)]
-    with backend.on(own) as cache:
-        want = follow(own, cache, text, given)
-    torch._dynamo.reset()
-    if how == "compile":
-        own.compile(backend="eager")
-    else:
-        own.forward = torch.compile(own.forward, backend="eager")
-    with backend.on(own) as cache:
-        got = follow(own, cache, text, given)
-    torch._dynamo.reset()
-    assert (got - want).abs().max() < 1e-9

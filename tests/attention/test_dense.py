@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 import torch
 from examples import BACKENDS, FIRST, KEEP_ALL
-from states import LENGTHS, STATS, half_a_forward, prompts, record, same_bits
+from states import LENGTHS, STATS, prompts, record, same_bits
 from torch import Tensor
 from transformers import DynamicCache
 from zoo import animal
 
 import attention
-from attention.testing.driving import decode, follow, prefill, step
+from attention.testing.driving import decode, follow, prefill
 from attention.testing.driving import text as tokens
-from tests.attention.oracles.models import HEADS, tiny_model
-from tests.sampling import some_slow
+from tests.attention.oracles.models import tiny_model
 
 DROPS = tuple(b for b in BACKENDS if b not in KEEP_ALL)
 QUEST = attention.Quest(budget=16, page=4, dense_layers=0)
@@ -120,20 +119,6 @@ def test_a_row_goes_on_as_transformers_would_with_its_keys_and_values(
     check_dense(tiny_model(), backend, monkeypatch, 1e-9)
 
 
-@pytest.mark.parametrize("heads", [h for h in HEADS if h != (4, 2)], ids=str)
-@pytest.mark.parametrize("family", some_slow(["qwen2", "qwen3"], 1))
-@pytest.mark.parametrize(
-    "backend", [attention.Quest(budget=16, page=4), attention.InfLLM(budget=16)], ids=str
-)
-def test_whatever_the_groups_of_heads_are(
-    backend: attention.Backend,
-    family: str,
-    heads: tuple[int, int],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    check_dense(tiny_model(family, heads, layers=3), backend, monkeypatch, 1e-9)
-
-
 @pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "qwen2_sliding", "phi3"])
 @pytest.mark.parametrize(
     "backend",
@@ -150,57 +135,6 @@ def test_layers_in_which_the_model_slides_go_on_sliding(
 ) -> None:
     """Eager attention, all that gpt-oss has, rounds its softmax to float32."""
     check_dense(animal(family), backend, monkeypatch, 1e-5 if family == "gpt_oss" else 1e-9)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "rounding"),
-    some_slow([(torch.float64, 2.0**-52), (torch.bfloat16, 2.0**-7), (torch.float32, 2.0**-23)], 2),
-    ids=str,
-)
-@pytest.mark.parametrize("family", ["llama", "gpt_oss"])
-@pytest.mark.parametrize(
-    "backend", [QUEST, *(b for b in KEEP_ALL if b.name in ("infllm", "uniform"))], ids=str
-)
-def test_keys_and_values_are_taken_over_exactly(
-    backend: attention.Backend,
-    family: str,
-    dtype: torch.dtype,
-    rounding: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """InfLLM's keys outside its window, turned away and back, are a few roundings off."""
-    m, turned = animal(family, dtype), 0
-    with backend.on(m) as cache:
-        told = Recorder(cache, monkeypatch)
-        follow(m, cache, prompts(), tokens(3, BEFORE, seed=9))
-        going = cache.go_dense([1, 2, 0])
-        for i, layer in enumerate(going.layers):
-            if layer.geometry.model_window is not None:
-                continue
-            for ours, r in enumerate((1, 2, 0)):
-                n = LENGTHS[r] + BEFORE
-                k, v = told.row(i, r, n)
-                assert torch.equal(layer.state["v"].data[ours, :, :n], v)
-                found = layer.state["k"].data[ours, :, :n]
-                if backend.name == "infllm":
-                    near = max(n - backend.parts.n_local, 0)
-                    size = k.norm(dim=-1, keepdim=True)[:, :near]
-                    off = (found - k)[:, :near].abs()
-                    assert (off <= 4 * rounding * size).all()
-                    turned += int((off > 0).sum())
-                    k, found = k[:, near:], found[:, near:]
-                assert torch.equal(found, k)
-    assert (turned > 0) == (backend.name == "infllm")
-
-
-def test_a_dense_cache_gives_what_generate_does_with_it() -> None:
-    m, text = tiny_model(), tokens(1, 40)
-    call = {"max_new_tokens": 9, "do_sample": False}
-    with attention.InfLLM(budget=16).on(m) as cache, torch.no_grad():
-        prefill(m, cache, [text[0, :30]])
-        going = cache.go_dense([0])
-        got = m.generate(text, past_key_values=going, **call)
-    assert torch.equal(got, m.generate(text, **call))
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=str)
@@ -222,61 +156,6 @@ def test_which_methods_keep_all(backend: attention.Backend) -> None:
             says = f"backend = '{backend.name}': expected .*full, quest, infllm"
             with pytest.raises(attention.InvalidValue, match=says):
                 cache.go_dense([0] if feed else [])
-
-
-def test_dense_of_dense_is_the_same_block() -> None:
-    m = tiny_model()
-    with QUEST.on(m) as cache:
-        follow(m, cache, prompts(), tokens(3, 3))
-        one, other = cache.go_dense([0, 1]), cache.go_dense([2])
-        one.append_rows(other.go_dense([0]))
-        one.replace_rows([0], cache.go_dense([1]))
-        assert one.seen.tolist() == [18, 18, 6]
-        given = tokens(3, 4, seed=2)
-        assert (decode(m, one, given)[2] - decode(m, other, given[2:])[0]).abs().max() < 1e-9
-        assert one.new().backend == attention.Full()
-    with attention.Full().on(m) as cache:
-        follow(m, cache, prompts(), tokens(3, 3))
-        cache.append_rows(cache.go_dense([1]))
-        assert cache.seen.tolist() == [30, 18, 6, 18]
-
-
-def test_a_row_that_is_still_padding_goes_on_from_nothing() -> None:
-    m, text = tiny_model(), tokens(1, 20, seed=3)
-    for backend in (QUEST, attention.InfLLM(budget=16)):
-        with backend.on(m) as cache, torch.no_grad():
-            ids, mask = tokens(2, 7), torch.ones(2, 7, dtype=torch.long)
-            mask[1] = 0
-            positions = (mask.cumsum(-1) - 1).clamp(min=0)
-            m(ids, attention_mask=mask, position_ids=positions, past_key_values=cache)
-            assert cache.seen.tolist() == [7, 0]
-            going = cache.go_dense([0, 1])
-            got = decode(m, going, text.repeat(2, 1))[1]
-        want = m(input_ids=text, use_cache=False).logits[0]
-        assert (got - want).abs().max() < 1e-9
-
-
-def test_dense_caches_close_with_their_block() -> None:
-    m = tiny_model()
-    with QUEST.on(m) as cache:
-        follow(m, cache, prompts(), tokens(3, 3))
-        early = cache.go_dense([0])
-        step(m, early, tokens(1))
-        with half_a_forward(m), pytest.raises(ZeroDivisionError):
-            step(m, early, tokens(1))
-        for call in (lambda: early.go_dense([0]), lambda: cache.append_rows(early)):
-            with pytest.raises(RuntimeError, match="half way"):
-                call()
-        early = cache.go_dense([0])
-    with QUEST.on(m) as none:
-        follow(m, none, prompts(), tokens(3, 3))
-    with QUEST.on(m) as other:
-        for closed in (early, cache.go_dense([1]), early.new(), none.go_dense([1])):
-            with pytest.raises(attention.InvalidValue, match="closed full block"):
-                prefill(m, closed, [tokens(2)] * max(closed.batch_size, 1))
-        prefill(m, other, prompts())
-        with pytest.raises(attention.InvalidValue, match="same `with` block"):
-            other.go_dense([0]).append_rows(early)
 
 
 # Rows added
@@ -316,39 +195,6 @@ def test_added_rows_go_on_as_alone_and_the_others_do_not_notice(
         assert (got[:3] - onward).abs().max() < 1e-9
         for r in range(2):
             same_bits(fresh, r, added[r])
-
-
-def test_rows_are_added_to_nothing_and_to_a_cache_itself() -> None:
-    m, given = tiny_model(), tokens(3, 9, seed=9)
-    for backend in (
-        attention.H2O(budget=9),
-        attention.Quest(budget=8, page=4, dense_layers=0),
-        attention.RKV(budget=18),
-    ):
-        with backend.on(m) as cache:
-            follow(m, cache, prompts(), given)
-            state = [record(cache, r) for r in range(3)]
-            empty, emptied = cache.new(), cache.clone()
-            emptied.select_rows([])
-            for one in (empty, emptied):
-                one.append_rows(one.new())
-                assert one.seen.tolist() == []
-                one.append_rows(cache)
-                assert not one.decoded
-                assert one.get_seq_length() == cache.get_seq_length()
-            cache.append_rows(cache.clone([]))
-            cache.append_rows(cache.new())
-            cache.append_rows(cache)
-            assert cache.seen.tolist() == [n + 9 for n in LENGTHS] * 2
-            for r in range(3):
-                for one in (cache, empty, emptied):
-                    same_bits(one, r, state[r])
-                same_bits(cache, 3 + r, state[r])
-            # They are copies, too.
-            then = tokens(3, 6, seed=1)
-            ahead = decode(m, empty, then)
-            assert torch.equal(decode(m, emptied, then), ahead)
-            assert (decode(m, cache, then.repeat(2, 1))[3:] - ahead).abs().max() < 1e-9
 
 
 def test_rows_of_another_block_or_method_are_not_added() -> None:

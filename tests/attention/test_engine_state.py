@@ -12,17 +12,14 @@ from hypothesis import strategies as st
 
 from attention.core.slots import Slots
 from attention.core.step import Occupancy
-from attention.engines import ENGINES, QKV, AttentionOutput, Engine
+from attention.engines import ENGINES, QKV, Engine
 from tests.attention.oracles.decode_query import attended
 from tests.attention.test_engines import (
     ALLOWED,
     DEVICE,
     HERE,
     able,
-    build_with,
-    builds,
     drawn,
-    on_the_cpu,
 )
 
 WIDE = {d: d if d.itemsize > 2 else torch.float32 for d in ALLOWED}
@@ -76,15 +73,6 @@ def test_attend_with_mass(engine: Engine, dtype, sinks, far, M, most) -> None:
             got = (mass[b, h, :n] - before[b, h, :n]).cpu().double().numpy()
             assert np.abs(got - probs[:, :n].sum(0)).max() <= max(ALLOWED[dtype], 1e-6) * M
             assert torch.equal(mass[b, h, n:], before[b, h, n:])
-
-
-def test_equal_slots_get_equal_mass(engine: Engine) -> None:
-    q, k, v = (drawn(torch.float32, 1, 2, n, 64, seed=n) for n in (8, 200, 201))
-    k, mass = k[:, :, :1].expand(-1, -1, 200, -1).contiguous(), drawn(torch.float32, 1, 2, 200) * 0
-    engine.attend_with_mass(QKV(q, k, v[:, :, :200]), Occupancy(np.array([200]), DEVICE), mass)
-    # In the interpreter products are numpy's, which rounds columns differently on some processors.
-    apart = 1e-6 if engine.name == "triton" and DEVICE.type == "cpu" else 0.0
-    assert (mass - mass[..., :1]).abs().max() <= apart * mass.max()
 
 
 @pytest.mark.parametrize("tail", [(), (5,), (2, 3)])
@@ -228,75 +216,6 @@ def test_keep_best_keeps_the_best_and_first_in_order(name: str, data: st.DataObj
     assert all(torch.equal(slots.data, whole) for slots, whole in zip(kept, want, strict=True))
 
 
-def test_pages_to_read(engine: Engine) -> None:
-    B, H, M, E, P, k = 3, 2, 2, 8, 9, 4
-    q, summaries = (drawn(torch.float32, *s) for s in ((B, H, M, E), (B, H, P, E)))
-    competing = Occupancy(np.array([9, 2, 4]), DEVICE)
-    given_pages = torch.tensor([[0, 11], [1, 12], [2, 13]], device=DEVICE)
-    tokens = torch.tensor([[7, 1], [7, 2], [0, 3]], device=DEVICE)
-    pages, counts = engine.pages_to_read(
-        q, summaries, competing, k, (given_pages, tokens), 7, first=2
-    )
-    best, worth = engine.best_pages(q, summaries, competing, k)
-    assert pages.shape == counts.shape == (B, H, k + 2)
-    assert torch.equal(pages[..., :k], best + 2)
-    assert torch.equal(counts[..., :k], (worth > -math.inf) * 7)
-    assert (counts[1, :, :k] > 0).sum() == 2 * H
-    for h in range(H):
-        assert torch.equal(pages[:, h, k:], given_pages)
-        assert torch.equal(counts[:, h, k:], tokens)
-
-
-@on_the_cpu
-@builds
-def test_every_build(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    build_with(build, monkeypatch)
-    one = ENGINES["cpp"]
-    for dtype in ALLOWED:
-        test_attend_with_mass(one, dtype, True, 9, 3, 1500)
-        test_raise_to_keeps_the_larger_number(one, dtype)
-        test_rotate_multiplies_complex_numbers(one, dtype, 3, 4, 6)
-        test_mean_of_heaviest(one, dtype, 3)
-    test_lowest_is_the_least_and_newest("cpp")
-    test_keep_best_keeps_the_best_and_first_in_order("cpp")
-
-
-def test_no_engine_needs_what_it_is_not_given(engine: Engine) -> None:
-    q, k, v = (drawn(torch.float32, 1, 1, n, 8, seed=n) for n in (1, 4, 5))
-    mass, one = drawn(torch.float32, 1, 1, 4) * 0, Occupancy(np.array([4]), DEVICE)
-    out = engine.attend_with_mass(QKV(q, k, v[:, :, :4]), one, mass)
-    nothing = AttentionOutput(q * 0, None, torch.full((1, 1, 1), -math.inf, device=DEVICE))
-    again = engine.attend_with_mass(QKV(q, k, v[:, :, :4]), one, mass, nothing)
-    assert torch.allclose(out, again)
-    assert mass.sum().item() == pytest.approx(2)
-
-
-def test_lowest_serves_all_heads_by_one_worth(engine: Engine) -> None:
-    worth = torch.tensor([[[1.0, 0.0, 0.0]]], device=DEVICE)
-    position = torch.tensor([[[4, 5, 6], [6, 5, 4]]], dtype=torch.int32, device=DEVICE)
-    stays = torch.tensor([6], dtype=torch.int32, device=DEVICE)
-    assert engine.lowest(worth, position).flatten().tolist() == [2, 1]
-    assert engine.lowest(worth, position, stays).flatten().tolist() == [1, 1]
-
-
-def test_put_all_writes_into_each_tensor_what_is_its_own(engine: Engine) -> None:
-    B, H, C = 2, 3, 66
-    wide, whole = held(drawn(torch.float32, B, H, C, 5)), held(drawn(torch.float32, B, H, C) * 0)
-    whole.data = whole.data.to(torch.int32)
-    memory = held(drawn(torch.float32, B, H, C, 2, seed=1), fill=7)
-    new, number = drawn(torch.float32, B, 1, H, 5, seed=2).transpose(1, 2), torch.arange(B * H)
-    want = [slots.data.clone() for slots in (wide, whole, memory)]
-    which = [0, 65, 3, 3, 41, 8]
-    at = torch.tensor([i * wide.capacity + s for i, s in enumerate(which)], device=DEVICE)
-    given = number.to(DEVICE, torch.int32).view(B, H, 1)
-    engine.put_all(((wide, new), (whole, given), (memory, None)), at)
-    for i, s in enumerate(which):
-        b, h = divmod(i, H)
-        want[0][b, h, s], want[1][b, h, s], want[2][b, h, s] = new[b, h, 0], i, 7
-    for slots, data in zip((wide, whole, memory), want, strict=True):
-        assert torch.equal(slots.data, data)
-
-
 @pytest.mark.parametrize("dtype", ALLOWED, ids=str)
 @pytest.mark.parametrize("turned", [False, True], ids=["", "turned"])
 def test_carry_takes_slots_from_one_tensor_to_another(engine: Engine, dtype, turned: bool) -> None:
@@ -323,16 +242,6 @@ def test_carry_takes_slots_from_one_tensor_to_another(engine: Engine, dtype, tur
         off(target.data[r, :, end[i]], z, dtype)
         want[r, :, end[i]] = target.data[r, :, end[i]]
     assert torch.equal(target.data, want)
-
-
-def test_rotate_writes_where_it_is_told(engine: Engine) -> None:
-    x = drawn(torch.float32, 2, 3, 4, 8)
-    turn = tuple(drawn(torch.float32, 2, 1, 4, 8, seed=i) for i in (1, 2))
-    there = drawn(torch.float32, 2, 3, 9, 8, seed=3)
-    want = there.clone()
-    want[:, :, 2:6] = engine.rotate(x, turn)
-    engine.rotate(x, turn, there[:, :, 2:6])
-    assert torch.equal(there, want)
 
 
 def likeliest_by_hand(probs: np.ndarray, k: int, largest: bool) -> list[int]:
@@ -367,57 +276,6 @@ def test_likeliest(engine: Engine, dtype, sinks, largest, M, S, k) -> None:
             assert {count for _, count in found} <= {0, 1}
             # Nobody reads the others, but they are slots that there are, each once.
             assert len({slot for slot, _ in found}) == len(found)
-
-
-def test_likeliest_of_logits_that_leave_nothing_to_others(engine: Engine) -> None:
-    q, keys = torch.ones(1, 1, 1, 1, device=DEVICE), torch.tensor([0.0, 1000, 0, 0], device=DEVICE)
-    qkv = QKV(q, keys.view(1, 1, 4, 1), keys.view(1, 1, 4, 1))
-    slots, counts = engine.likeliest(qkv, Occupancy(np.array([4]), DEVICE), 3)
-    assert sorted(slots.flatten().tolist()) == [0, 1, 3]
-    assert counts.flatten().tolist() == [1, 1, 1]
-
-
-@on_the_cpu
-def test_threads_and_other_rows_choose_no_other_slots() -> None:
-    able(engine := ENGINES["cpp"], torch.float32)
-    before, lengths = torch.get_num_threads(), np.array([300, 40, 299, 1])
-    q, keys = drawn(torch.float32, 4, 2, 2, 64), drawn(torch.float32, 4, 2, 300, 64, seed=1)
-    try:
-        found = []
-        for count in (1, 2):
-            torch.set_num_threads(count)
-            found.append(engine.likeliest(QKV(q, keys, keys), Occupancy(lengths, DEVICE), 30))
-    finally:
-        torch.set_num_threads(before)
-    assert all(map(torch.equal, *found))
-    for row in (0, 2):
-        one = slice(row, row + 1)
-        alone = engine.likeliest(
-            QKV(q[one], keys[one], keys[one]), Occupancy(lengths[one], DEVICE), 30
-        )
-        assert torch.equal(alone[0], found[0][0][one])
-
-
-def test_one_table_of_pages_may_serve_all_sets_of_a_row(engine: Engine) -> None:
-    B, H, page = 2, 3, 4
-    q, k, v = (drawn(torch.float32, B, H, n, 8, seed=n) for n in (2, 40, 41))
-    v = v[:, :, :40].contiguous()
-    pages = torch.tensor([[7, 2, 9], [0, 8, 3]], device=DEVICE)[:, None]
-    counts = torch.tensor([[4, 4, 1], [2, 4, 0]], device=DEVICE)[:, None]
-    want = engine.attend_pages(
-        QKV(q, k, v), pages.repeat(1, H, 1), counts.repeat(1, H, 1), page, lse=True
-    )
-    for shared in (pages, pages.transpose(1, 2).contiguous().transpose(1, 2)):
-        found = engine.attend_pages(
-            QKV(q, k, v), shared.expand(-1, H, -1), counts.expand(-1, H, -1), page, lse=True
-        )
-        assert torch.equal(found.out, want.out)
-        assert torch.equal(found.lse, want.lse)
-    every = engine.attend_pages(
-        QKV(q, k, v), pages[:1].expand(B, H, -1), counts.expand(B, H, -1), page
-    )
-    again = pages[:1].repeat(B, H, 1), counts.repeat(1, H, 1)
-    assert torch.equal(every.out, engine.attend_pages(QKV(q, k, v), *again, page).out)
 
 
 @settings(max_examples=80, deadline=None)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -228,44 +227,6 @@ def test_probabilities_whatever_the_logits(name: str, lengths: list[int], scale:
         assert (out[row] <= v[row, :, :n].amax(1, keepdim=True) + 1e-4).all()
 
 
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-@on_the_cpu
-@pytest.mark.usefixtures("threads")
-def test_neither_other_rows_nor_threads_move_a_bit() -> None:
-    able(engine := ENGINES["cpp"], torch.float32)
-    q, k, v = (drawn(torch.float32, 4, 2, n, 64, seed=n) for n in (4, 2600, 2601))
-    k, v = k[:, :, :2600], v[:, :, :2600].contiguous()
-    lengths = np.array([2600, 40, 1024, 1025])
-    found = []
-    for count in (1, 2):
-        torch.set_num_threads(count)
-        found.append(engine.attend(QKV(q, k, v), Occupancy(lengths, CPU), probs=True, lse=True))
-    assert torch.equal(found[0].out, found[1].out)
-    assert torch.equal(found[0].probs, found[1].probs)
-    for row in range(4):
-        one = slice(row, row + 1)
-        alone = engine.attend(QKV(q[one], k[one], v[one]), Occupancy(lengths[one], CPU), lse=True)
-        assert torch.equal(alone.out, found[0].out[one])
-        assert torch.equal(alone.lse, found[0].lse[one])
-
-
-@on_the_cpu
-def test_what_lies_behind_a_row_is_not_read() -> None:
-    able(engine := ENGINES["cpp"], torch.float32)
-    q, k, v = (drawn(torch.float32, 2, 1, n, 8, seed=n) for n in (2, 30, 31))
-    v = v[:, :, :30].contiguous()
-    held = Occupancy(np.array([30, 11]), CPU)
-    want = engine.attend(QKV(q, k, v), held).out
-    k[1, :, 11:], v[1, :, 11:] = math.nan, math.nan
-    assert torch.equal(engine.attend(QKV(q, k, v), held).out, want)
-
-
 def test_the_engine_is_a_value_one_can_ask_for(engine: Engine) -> None:
     model, prompts = tiny_model(dtype=torch.float32).to(DEVICE), [text(20).to(DEVICE)]
     given = text(1, 40).to(DEVICE)
@@ -303,15 +264,6 @@ def test_methods_give_what_they_give_with_the_plain_engine(engine: Engine, name:
         want = follow(model, cache, prompts, given)
     with method.on(model, engine=engine.name) as cache:
         assert (follow(model, cache, prompts, given) - want).abs().max() < 1e-4
-
-
-@on_the_cpu
-@builds
-def test_a_build_of_another_version_is_none(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if cpp.operations(build) is None:
-        pytest.skip("not built")
-    monkeypatch.setattr(cpp, "_VERSION", cpp._VERSION + 1)
-    assert cpp.operations(build) is None
 
 
 @on_the_cpu

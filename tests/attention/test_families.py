@@ -16,7 +16,7 @@ from zoo import FAMILIES, HALF, SLIDING, WINDOW, WITHOUT_ROOM, animal, build, co
 import attention
 from attention.core.ropes import Rope, rotate
 from attention.families import check_family
-from attention.testing.driving import decode, follow, left_padded, prefill, step
+from attention.testing.driving import decode, follow, prefill, step
 from attention.testing.driving import text as tokens
 
 pytestmark = pytest.mark.filterwarnings("ignore:every layer of this mistral")
@@ -101,22 +101,6 @@ def test_prompts_around_the_window(family: str) -> None:
                 assert (got - want[:, length - 1 : length + 2]).abs().max() <= 1e-9
 
 
-@torch.no_grad()
-def test_long_prompts_are_masked_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More columns than one block of either prefill holds, alone and in ragged rows."""
-    monkeypatch.setattr("attention.core.kernels.SLIDING_COLUMNS", WINDOW)
-    monkeypatch.setattr("attention.core.kernels.MASK_ELEMENTS", 300)
-    monkeypatch.setattr("attention.core.kernels.BLOCK_ELEMENTS", 900)
-    for family in SLIDING:
-        m, texts = animal(family), [tokens(40), tokens(23, seed=1)]
-        want = torch.cat([own(m, text[None], len(text))[:, 0] for text in texts])
-        with attention.Full().on(m) as cache:
-            both = prefill(m, cache, texts)[:, -1]
-            alone = torch.cat([prefill(m, cache.new(), [text])[:, -1] for text in texts])
-        assert (both - want).abs().max() < 1e-9
-        assert (alone - want).abs().max() < 1e-9
-
-
 @pytest.mark.parametrize("chunk", [None, 4])
 @pairs
 def test_a_row_of_a_ragged_batch_is_that_row_alone(
@@ -133,30 +117,6 @@ def test_a_row_of_a_ragged_batch_is_that_row_alone(
             assert (got[r] - want).abs().max() < 1e-9
             for layer in range(2):
                 assert torch.equal(cache.kept_positions(layer)[r], alone.kept_positions(layer)[0])
-
-
-@pairs
-def test_rows_are_reordered_and_replaced_in_sliding_layers_too(
-    family: str, backend: attention.Backend
-) -> None:
-    m, given = animal(family), tokens(3, 16, seed=3)
-    texts = [tokens(n, seed=n) for n in (3, WINDOW + 2, 2 * WINDOW + 3)]
-    with backend.on(m) as cache:
-        whole = cache.new()
-        want = follow(m, whole, texts, given)
-        follow(m, cache, texts, given[:, :6])
-        cache.reorder_cache(torch.tensor([2, 0, 2]))
-        got = decode(m, cache, given[[2, 0, 2], 6:10])
-        assert (got - want[[2, 0, 2], 7:11]).abs().max() < 1e-9
-        fresh, newcomers = cache.new(), [tokens(2, seed=11), tokens(2 * WINDOW + 5, seed=12)]
-        prefill(m, fresh, newcomers)
-        cache.replace_rows([1, 2], fresh)
-        assert cache.seen.tolist() == [2 * WINDOW + 3 + 10, 2, 2 * WINDOW + 5]
-        got = decode(m, cache, given[[2, 0, 1], 10:])
-        assert (got[0] - want[2, 11:]).abs().max() < 1e-9
-        for place, r in ((1, 0), (2, 1)):
-            alone = follow(m, cache.new(), [newcomers[r]], given[r : r + 1, 10:])[0, 1:]
-            assert (got[place] - alone).abs().max() < 1e-9
 
 
 @pytest.mark.parametrize("backend", KINDS[1:], ids=str)
@@ -257,65 +217,7 @@ def test_a_turned_key_is_the_key_the_model_would_have_roped_there(family: str) -
     assert (got - want).abs().max() < 1e-12
 
 
-def test_phi3_longrope_is_refused_where_keys_are_turned() -> None:
-    long = {
-        "rope_type": "longrope",
-        "rope_theta": 10_000.0,
-        "short_factor": [1.0] * 4,
-        "long_factor": [2.0] * 4,
-        "original_max_position_embeddings": 32,
-    }
-    more = {"rope_parameters": long, "original_max_position_embeddings": 32}
-    m = build(config("phi3", **more), torch.float32)
-    for backend in (
-        attention.Sink(budget=8),
-        attention.InfLLM(budget=16),
-        attention.H2O(budget=8, positions="rolled"),
-    ):
-        with pytest.raises(attention.InvalidValue, match="longrope"), backend.on(m):
-            pass
-    with attention.H2O(budget=8).on(m) as cache, torch.no_grad():
-        ids = tokens(1, 30)
-        m.generate(
-            input_ids=ids[:, :10],
-            attention_mask=torch.ones(1, 10),
-            past_key_values=cache,
-            max_new_tokens=8,
-            do_sample=False,
-        )
-        # Across the length where its frequencies change, generate() itself drops the cache.
-        with pytest.raises(attention.InvalidValue, match="original_max_position_embeddings"):
-            m.generate(
-                input_ids=ids,
-                attention_mask=torch.ones(1, 30),
-                past_key_values=cache.new(),
-                max_new_tokens=8,
-                do_sample=False,
-            )
-
-
 # Refusals
-
-
-def refused(m: Any, says: str) -> None:
-    with pytest.raises(attention.InvalidValue, match=says), attention.Full().on(m):
-        pass
-
-
-def test_what_cannot_work_is_refused_by_name() -> None:
-    m = build(config("gemma3"), torch.float32)
-    for change, says in (
-        ({"use_bidirectional_attention": True}, "bidirectional"),
-        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
-    ):
-        before = {name: getattr(m.config, name, None) for name in change}
-        for name, value in change.items():
-            object.__setattr__(m.config, name, value)
-        refused(m, says)
-        for name, value in before.items():
-            object.__setattr__(m.config, name, value)
-    with attention.Full().on(m):
-        pass
 
 
 @pytest.mark.parametrize(
@@ -332,26 +234,6 @@ def test_what_cannot_work_is_refused_by_name() -> None:
 def test_other_kinds_of_models_are_refused_with_the_reason(kind: str, says: str) -> None:
     with pytest.raises(attention.InvalidValue, match=says):
         check_family(getattr(transformers, kind)())
-
-
-def test_a_model_on_several_devices_is_refused() -> None:
-    m = build(config("llama"), torch.float32)
-    m.lm_head.to("meta")
-    refused(m, "one device")
-    refused(m.to("meta"), "one device")
-
-
-@torch.no_grad()
-def test_a_window_that_changes_inside_the_block_is_refused() -> None:
-    m = build(config("mistral"), torch.float32)
-    with attention.Full().on(m) as cache:
-        m.config.sliding_window = 5
-        with pytest.raises(attention.InvalidValue, match="sliding_window = 5: expected None"):
-            m(input_ids=tokens(1, 4), past_key_values=cache)
-        m.config.sliding_window = None
-        m(input_ids=tokens(1, 4), past_key_values=cache.new())
-        with pytest.raises(attention.InvalidValue, match="softcap"):
-            m(input_ids=tokens(1, 4), past_key_values=cache.new(), softcap=30.0)
 
 
 # Cropping, and a prompt in two turns
@@ -373,57 +255,3 @@ def test_cropping_is_exact_until_a_window_drops_a_token_and_refused_after(family
             with pytest.raises(attention.InvalidValue, match=f"at most {WINDOW} tokens.*sliding"):
                 cache.crop(-7)
             assert torch.equal(step(m, cache, ids[:, 0]), step(m, held, ids[:, 0]))
-
-
-@torch.no_grad()
-def test_guessed_tokens_are_taken_back_where_that_is_exact() -> None:
-    """Assisted decoding crops the tokens that were guessed wrong."""
-    m, helper, ids = animal("llama"), animal("mistral"), tokens(1, 10)
-    call = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "max_new_tokens": 15}
-    # None that is ever chosen: older versions cannot look for no end at all among drafts.
-    call["eos_token_id"] = m.config.vocab_size
-    want = m.generate(**call, do_sample=False)
-    guesses: tuple[dict[str, Any], ...] = (
-        {"prompt_lookup_num_tokens": 3},
-        {"assistant_model": helper},
-    )
-    for guess in guesses:
-        for backend in (attention.Full(), attention.Quest(budget=32, page=4, dense_layers=0)):
-            with backend.on(m) as cache:
-                got = m.generate(**call, **guess, do_sample=False, past_key_values=cache)
-            assert torch.equal(got, want)
-    refused = pytest.raises(attention.InvalidValue, match="crop")
-    with attention.Full().on(animal("gemma3")) as cache, refused:
-        animal("gemma3").generate(**call, **guesses[0], do_sample=False, past_key_values=cache)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@torch.no_grad()
-def test_a_conversation_goes_on_in_the_same_cache(family: str) -> None:
-    """generate() fed with the whole text again reads only what is new."""
-    m = animal(family)
-    ids, mask = left_padded([tokens(9), tokens(4, seed=1)])
-    calls, wanted, theirs = [], [], DynamicCache(config=m.config)
-    for turn in range(2):
-        calls.append({"input_ids": ids, "attention_mask": mask, "max_new_tokens": 5})
-        wanted.append(m.generate(**calls[-1], past_key_values=theirs, do_sample=False))
-        ids = torch.cat((wanted[-1], tokens(2, 3, seed=turn)), dim=1)
-        mask = torch.cat((mask, torch.ones(2, 8, dtype=torch.long)), dim=1)
-    with attention.Full().on(m) as cache:
-        for call, want in zip(calls, wanted, strict=True):
-            got = m.generate(**call, past_key_values=cache, do_sample=False)
-            assert torch.equal(got, want)
-    assert cache.seen.tolist() == [9 + 5 + 3 + 4, 4 + 5 + 3 + 4]
-
-
-@pytest.mark.parametrize("family", ["llama", "phi3", "gpt_oss"])
-def test_angles_from_a_table_are_those_of_the_model(family: str) -> None:
-    rope = Rope(animal(family).model.rotary_emb)
-    like = torch.zeros(1, 1, 1, 8, dtype=torch.float64)
-    for below in (9, 1500):  # the table grows
-        start, end = (tokens(2, 5, seed=i) * (below - 1) // 53 for i in (1, 2))
-        start[0, 0], end[1, 4] = 0, below - 1
-        pairs = ((start, end), (range(5), end), (start, range(5)))
-        for one, other in pairs:
-            found = rope.turn(one, other, like, below)
-            assert all(map(torch.equal, found, rope.turn(one, other, like)))

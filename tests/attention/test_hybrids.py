@@ -13,7 +13,6 @@ from transformers import Cache
 from wild import HYBRID, alone, wild
 
 import attention
-from attention.families import key_layers
 from attention.patching.compiled import NotCompiled, compiled
 from attention.testing.driving import decode, follow, left_padded, prefill, step
 from attention.testing.driving import text as tokens
@@ -21,11 +20,7 @@ from attention.testing.driving import text as tokens
 pytestmark = pytest.mark.skipif(
     not hasattr(Cache, "get_conv_state"), reason="this transformers gives each hybrid its own cache"
 )
-# A delta net, a short convolution, Mamba 2 beside attention in the same layer.
-QUICK = ("falcon_h1", "lfm2", "qwen3_next")
-families = pytest.mark.parametrize(
-    "family", [f if f in QUICK else pytest.param(f, marks=pytest.mark.slow) for f in HYBRID]
-)
+families = pytest.mark.parametrize("family", HYBRID)
 BACKENDS = (attention.H2O(budget=8), attention.Quest(budget=8, page=4, dense_layers=0))
 LENGTHS = (3, 11, 7)
 
@@ -91,40 +86,6 @@ def decode_of(m: Any, cache: Any, want: torch.Tensor, given: torch.Tensor) -> to
     return torch.stack((step(m, other, given[2, :1])[0], want[1, 1]))[:, None]
 
 
-@families
-def test_what_goes_on_under_full_attention_takes_its_states_along(family: str) -> None:
-    m, given = wild(family), tokens(2, 9, seed=9)
-    texts = [tokens(n, seed=n) for n in LENGTHS[:2]]
-    want = torch.stack([alone(m, *pair) for pair in zip(texts, given, strict=True)])
-    with attention.Quest(budget=32, page=4, dense_layers=0).on(m) as cache:
-        follow(m, cache, texts, given[:, :3])
-        dense = cache.go_dense([1, 0])
-        assert same(decode(m, dense, given[[1, 0], 3:]), want[[1, 0], 4:])
-        assert same(decode(m, cache, given[:, 3:5]), want[:, 4:6])
-
-
-@families
-def test_a_row_of_padding_alone_has_no_state_yet(family: str) -> None:
-    m, text = wild(family), tokens(6, seed=1)
-    with attention.Full().on(m) as cache, torch.no_grad():
-        want = follow(m, cache.new(), [text[:1]], text[None, 1:])[0]
-        ids = torch.stack((text, text))
-        mask = torch.ones(2, 6, dtype=torch.long)
-        mask[1, :3] = 0
-        got = []
-        for column in range(6):  # the second row begins with the fourth
-            here = slice(column, column + 1)
-            positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, here]
-            seen = mask[:, : column + 1]
-            row = ids[:, here].clone()
-            row[1] = text[max(column - 3, 0)]
-            given = {"input_ids": row, "attention_mask": seen, "position_ids": positions}
-            got.append(m(**given, past_key_values=cache).logits[:, -1])
-        both = torch.stack(got, dim=1)
-    assert same(both[0], want)
-    assert same(both[1, 3:], want[:3])
-
-
 def test_states_do_not_go_back_and_that_is_said() -> None:
     m = wild("lfm2")
     with attention.Full().on(m) as cache:
@@ -165,13 +126,6 @@ def test_numbers_are_of_the_softmax_layers_and_say_so() -> None:
         assert len(cache.kept_positions(1)[0]) == 2  # KV heads
     with attention.Full().on(wild("llama")) as cache:
         assert (cache.stats().softmax, cache.stats().state_bytes) == ((0, 1, 2, 3), 0)
-
-
-def test_layers_with_keys_are_also_told_by_the_config() -> None:
-    for family in ("llama", "gpt2", "cohere2", "lfm2", "falcon_h1", "nemotron_h", "qwen3_next"):
-        m = wild(family, torch.float32)
-        with attention.Full().on(m) as cache:
-            assert key_layers(m.config) == cache.session.layers
 
 
 def test_a_forward_that_broke_off_is_noticed() -> None:
@@ -218,51 +172,6 @@ def test_a_step_of_a_hybrid_is_not_compiled() -> None:
     m = wild("lfm2", torch.float32)
     with attention.Full().on(m) as cache, pytest.raises(NotCompiled, match="2 of the 4 layers"):
         compiled(m, cache)
-
-
-@torch.no_grad()
-def test_beams_are_those_of_the_model() -> None:
-    m, ids = wild("qwen3_next"), tokens(2, 7)
-    call = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "max_new_tokens": 6}
-    call |= {"num_beams": 3, "do_sample": False}
-    want = m.generate(**call)
-    with attention.Full().on(m) as cache:
-        assert torch.equal(m.generate(**call, past_key_values=cache), want)
-
-
-def test_keys_without_a_position_are_not_turned() -> None:
-    """No layer of this one has positions: those inside the cache and those seen are one thing."""
-    m, given, results = wild("granitemoehybrid"), tokens(1, 12), []
-    for positions in ("cache", "absolute"):
-        with attention.Sink(budget=8, positions=positions).on(m) as cache:
-            results.append(follow(m, cache, [tokens(6)], given))
-    assert torch.equal(*results)
-
-
-@torch.no_grad()
-@families
-def test_a_conversation_goes_on_in_the_same_cache(family: str) -> None:
-    """generate() fed with the whole text again reads only what is new, on top of the states."""
-    m = wild(family)
-    ids, mask = left_padded([tokens(9), tokens(4, seed=1)])
-    with attention.Full().on(m) as cache:
-        for turn in range(2):
-            call = {"input_ids": ids, "attention_mask": mask, "max_new_tokens": 4}
-            if turn and not cache.session.anatomy.parts:
-                with pytest.raises(attention.InvalidValue, match="on top of others"):
-                    m.generate(**call, past_key_values=cache, do_sample=False)
-                return
-            ids = m.generate(**call, past_key_values=cache, do_sample=False)
-            ids = torch.cat((ids, tokens(2, 3, seed=turn)), dim=1)
-            mask = torch.cat((mask, torch.ones(2, 7, dtype=torch.long)), dim=1)
-        follow_on = [ids[0, :-3], ids[1, 5:-3]]
-        assert cache.seen.tolist() == [len(x) - 1 for x in follow_on]
-    # Each token is the one the model itself chooses behind what stands before it.
-    for text, (start, turns) in zip(follow_on, ((9, 2), (4, 2)), strict=True):
-        chosen = alone(m, text[:1], text[1:]).argmax(-1)
-        for turn in range(turns):
-            here = slice(start + 7 * turn, start + 7 * turn + 4)
-            assert torch.equal(text[here], chosen[here.start - 1 : here.stop - 1])
 
 
 @families

@@ -7,8 +7,6 @@ import torch
 from examples import FIRST
 from transformers import (
     AutoModelForCausalLM,
-    BloomConfig,
-    DiffLlamaConfig,
     DynamicCache,
     LlamaConfig,
 )
@@ -39,18 +37,6 @@ def test_the_model_is_restored_whatever_happens(before: str) -> None:
             m(input_ids=tokens(1, 5))
     finally:
         m.set_attn_implementation(was)
-
-
-def test_two_models_and_two_caches_do_not_meet() -> None:
-    one, other = tiny_model(), tiny_model("qwen3")
-    given = tokens(1, 20)
-    with attention.Sink(budget=9).on(one) as a, attention.H2O(budget=9).on(other) as b:
-        text = [tokens(12)]
-        prefill(one, a, text), prefill(other, b, text)
-        got = [(step(one, a, c), step(other, b, c)) for c in given.T]
-        alone = follow(one, a.new(), text, given)[0, 1:], follow(other, b.new(), text, given)[0, 1:]
-    for i in range(2):
-        assert torch.equal(torch.cat([pair[i] for pair in got]), alone[i])
 
 
 def test_a_cache_ends_with_its_block() -> None:
@@ -103,24 +89,6 @@ def test_inference_mode_may_come_and_go(backend: attention.Backend) -> None:
     assert torch.equal(torch.stack(got, 1), want)
 
 
-@torch.no_grad()
-def test_a_mask_like_that_of_generate_changes_nothing_in_decode() -> None:
-    m, text = tiny_model(), [tokens(20), tokens(6, seed=1)]
-    _, mask = left_padded(text)
-    with attention.H2O(budget=9).on(m) as cache:
-        other = cache.new()
-        prefill(m, cache, text), prefill(m, other, text)
-        for column in tokens(2, 8).T:
-            mask = torch.cat((mask, torch.ones(2, 1, dtype=torch.long)), dim=1)
-            masked = m(
-                input_ids=column[:, None],
-                attention_mask=mask,
-                position_ids=mask.sum(-1, keepdim=True) - 1,
-                past_key_values=cache,
-            ).logits[:, -1]
-            assert torch.equal(masked, step(m, other, column))
-
-
 @pytest.mark.parametrize(
     ("mask", "says"),
     [
@@ -159,36 +127,6 @@ def test_wrong_positions_are_refused() -> None:
         assert step(m, cache, ids[:, 0]).isfinite().all()
         with pytest.raises(attention.InvalidValue, match="2 rows"):
             m(input_ids=ids[:1, :1], past_key_values=cache)
-
-
-def tiny(config) -> torch.nn.Module:
-    for name in ("num_hidden_layers", "n_layer"):
-        if hasattr(config, name):
-            setattr(config, name, 2)
-    return AutoModelForCausalLM.from_config(config).eval()
-
-
-def test_other_families_are_refused_by_name() -> None:
-    sizes = {
-        "hidden_size": 16,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "intermediate_size": 16,
-        "vocab_size": 20,
-        "num_hidden_layers": 2,
-    }
-    for config in (DiffLlamaConfig(**sizes), BloomConfig(hidden_size=16, n_head=2, n_layer=2)):
-        m = tiny(config)
-        with (
-            pytest.raises(attention.InvalidValue, match=config.model_type),
-            attention.Full().on(m),
-        ):
-            pass
-    with (
-        pytest.raises(attention.InvalidValue, match="PreTrainedModel"),
-        attention.Full().on(torch.nn.Linear(2, 2)),
-    ):
-        pass
 
 
 def scaled(kind: str) -> torch.nn.Module:
@@ -260,20 +198,6 @@ def test_half_precision_follows_float32(backend: attention.Backend, dtype: torch
     assert got.dtype is dtype
     # InfLLM may choose another block; the others read nearly everything here.
     assert (got.float() - want).abs().median() < 0.05 * want.abs().max()
-
-
-def test_a_cache_can_be_reset_and_repeated() -> None:
-    m, text, given = tiny_model(), [tokens(20)], tokens(1, 10)
-    with attention.H2O(budget=9).on(m) as cache:
-        want = follow(m, cache, text, given)
-        cache.reset()
-        assert cache.get_seq_length() == 0
-        assert torch.equal(follow(m, cache, text, given), want)
-        cache.batch_repeat_interleave(2)
-        assert cache.batch_size == 2
-        assert cache.seen.tolist() == [30, 30]
-        with pytest.raises(RuntimeError, match="first forward"):
-            cache.new().row_stats()
 
 
 @torch.no_grad()

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import gc
-import json
 import weakref
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import transformers
 from torch import Tensor
 from transformers import AttentionInterface, Cache
 from transformers.masking_utils import (
@@ -20,15 +16,14 @@ from transformers.masking_utils import (
     sdpa_mask,
     sliding_window_causal_mask_function,
 )
-from wild import WILD, measured, wild
+from wild import wild
 
 import attention
 from attention.patching import probe, survey
-from attention.testing.driving import follow, prefill
+from attention.testing.driving import follow
 from attention.testing.driving import text as tokens
 from tests.attention.oracles.models import tiny_model
 
-FOUND = json.loads((Path(__file__).parents[2] / "docs" / "results" / "methods.json").read_text())
 common_cache = pytest.mark.skipif(
     not hasattr(Cache, "get_conv_state"), reason="this transformers gives each hybrid its own cache"
 )
@@ -40,21 +35,6 @@ def refused(m: Any, says: str, backend: attention.Backend | None = None) -> None
         (backend or attention.Full()).on(m),
     ):
         pass
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model_type", sorted(WILD))
-def test_every_kind_keeps_the_promises_of_the_table(model_type: str) -> None:
-    try:
-        wild(model_type, torch.float32)
-    except Exception as error:  # whatever an older version makes of a config
-        if transformers.__version__ == FOUND["transformers"]:
-            raise
-        pytest.skip(f"transformers {transformers.__version__}: {str(error)[:80]}")
-    found, told = measured(model_type), dict(FOUND["families"][model_type])
-    if transformers.__version__ == FOUND["transformers"]:
-        found.pop("difference", None), told.pop("difference", None)
-        assert found == told
 
 
 # Attention that is not what it seems
@@ -97,23 +77,6 @@ def test_what_differs_is_refused_with_the_difference(change: Any, equal: bool) -
     assert m.config._attn_implementation == "own_kind"
 
 
-def test_arguments_that_nobody_knows_are_refused_by_name() -> None:
-    m = wild("llama", torch.float32)
-    layer = m.model.layers[2].self_attn
-    layer.forward = functools.partial(layer.forward, head_bias=1.0)
-    refused(m, "head_bias = 'given by layer 2 of llama'")
-
-
-def test_values_of_another_size_and_keys_of_another_layer_are_refused() -> None:
-    m = wild("llama", torch.float32)
-    m.model.layers[1].self_attn.layer_idx = 0
-    refused(m, r"keys came from \[0, 0, 2, 3\]")
-    m = wild("llama", torch.float32)
-    first = m.model.layers[0].self_attn
-    first.v_proj = torch.nn.Linear(32, 8)
-    refused(m, "keys and values of one size")
-
-
 @common_cache
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_state_kept_behind_the_cache_is_refused_in_any_precision(dtype: torch.dtype) -> None:
@@ -148,13 +111,6 @@ def test_masks_say_how_far_a_query_sees() -> None:
     ):
         with pytest.raises(attention.InvalidValue, match=says):
             seen(function)
-
-
-def test_a_window_is_found_though_no_probe_is_that_long() -> None:
-    types = ["sliding_attention", "full_attention"] * 2
-    m = wild("olmo3", torch.float32, sliding_window=3000, layer_types=types)
-    with attention.Full().on(m) as cache:
-        assert cache.session.windows == (3000, None, 3000, None)
 
 
 # Once, and without a trace
@@ -209,14 +165,6 @@ def test_a_probe_leaves_nothing_behind(family: str) -> None:
     assert not any(x._forward_hooks or x._forward_pre_hooks for x in m.modules())
 
 
-def test_a_model_in_training_is_probed_without_its_dropout() -> None:
-    m = wild("llama", torch.float32, attention_dropout=0.5).train()
-    with attention.Full().on(m) as cache:
-        assert m.training
-        with pytest.raises(attention.InvalidValue, match="dropout"):
-            prefill(m, cache, [tokens(4)])
-
-
 def test_a_refused_model_is_left_as_it_was_and_can_go() -> None:
     m = wild("diffllama", torch.float32)
     before = m.config._attn_implementation
@@ -232,38 +180,9 @@ def test_a_refused_model_is_left_as_it_was_and_can_go() -> None:
 # Keys that turn
 
 
-def test_methods_that_turn_keys_are_refused_where_keys_turn_otherwise() -> None:
-    m = wild("glm4", torch.float32)
-    for backend in (
-        attention.Sink(budget=8),
-        attention.InfLLM(budget=16),
-        attention.H2O(budget=8, positions="rolled"),
-    ):
-        refused(m, f"model = 'glm4'.*for {backend.name}: those of layer 0", backend)
-    for backend in (attention.Sink(budget=8, positions="absolute"), attention.H2O(budget=8)):
-        with backend.on(m) as cache:
-            follow(m, cache, [tokens(12)], tokens(1, 3))
-            assert cache.stats().read_max == 8
-
-
 def test_layers_without_positions_are_told_from_those_with_them() -> None:
     m = wild("smollm3", torch.float32, no_rope_layers=[1, 0, 1, 0])
     with attention.Sink(budget=8).on(m) as cache:
         assert cache.session.anatomy.turns == ("halves", "none", "halves", "none")
         follow(m, cache, [tokens(12)], tokens(1, 3))
         assert cache.stats().read_max == 8
-
-
-def test_half_precision_is_tried_with_other_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A router that once takes the other of two like experts is no other attention."""
-    turns: list[float] = []
-
-    def unlucky(ours: Any, theirs: Any, real: Any = probe.apart) -> float:
-        turns.append(real(ours, theirs))
-        return 0.3 if len(turns) == 1 else turns[-1]
-
-    monkeypatch.setattr(probe, "apart", unlucky)
-    with attention.Full().on(wild("llama", torch.bfloat16)) as cache:
-        assert cache.session.anatomy.difference == turns[1] != turns[0]
-    turns.clear()
-    refused(wild("llama", torch.float32), "differ by 0.3 of")

@@ -75,24 +75,6 @@ def test_tokens_that_come_together_are_read_one_after_the_other(
                 assert gap < 1e-9, f"row {r}, {first} columns, then {cut} at a time: {gap:.1e}"
 
 
-@pytest.mark.parametrize("backend", BACKENDS[1:], ids=str)
-@torch.no_grad()
-def test_tokens_behind_a_first_step_come_together(backend: attention.Backend) -> None:
-    """Nothing was told: the first single column ends a prompt. What was read last is reported."""
-    m, row = tiny_model(), tokens(LENGTH)
-    with backend.on(m) as cache:
-        want = one_by_one(m, cache, row, 20)
-        first, fresh = prefill(m, cache.new(), [row[:20]])[:, -1], cache.new()
-        prefill(m, fresh, [row[:20]])
-        decode(m, fresh, row[None, 20:21])
-        got = m(input_ids=row[None, 21:], past_key_values=fresh).logits[0]
-        assert (got - want[2:]).abs().max() < 1e-9
-        assert (first - want[0]).abs().max() < 1e-9
-        for layer in range(2):
-            assert torch.equal(fresh.read_positions(layer)[0], cache.read_positions(layer)[0])
-        assert fresh.stats().read_max == cache.stats().read_max
-
-
 @pytest.mark.parametrize("backend", KEEP_ALL, ids=str)
 @torch.no_grad()
 def test_a_prompt_in_any_chunks_is_one_prompt(backend: attention.Backend) -> None:
@@ -109,17 +91,6 @@ def test_a_prompt_in_any_chunks_is_one_prompt(backend: attention.Backend) -> Non
             assert not fresh.decoded
             got = decode(m, fresh, tokens(2, 12, seed=5))
             assert (got - want).abs().max() < 1e-9
-
-
-@torch.no_grad()
-def test_a_chunk_of_generate_is_a_prompt_where_it_was_told() -> None:
-    m, ids = tiny_model(), tokens(1, 41)
-    call = {"input_ids": ids, "max_new_tokens": 25, "do_sample": False}
-    with attention.Quest(budget=16, page=4, dense_layers=0).on(m) as cache:
-        want = m.generate(**call, past_key_values=cache)
-        for told in (cache.new(prompts=[41]), cache.new(prompts=[41])):
-            got = m.generate(**call, past_key_values=told, prefill_chunk_size=10)
-            assert torch.equal(got, want)
 
 
 # Drafts
@@ -173,20 +144,3 @@ def test_methods_that_cannot_take_drafts_back_refuse_them(
             generated(m, cache, **{guess: value})
         # Before anything was computed; older versions ask with the first draft.
         assert not cache.is_initialized or OLDER
-
-
-@torch.no_grad()
-def test_a_positive_crop_keeps_as_many_columns() -> None:
-    m, rows = tiny_model(), [tokens(12), tokens(9, seed=1)]
-    with attention.Quest(budget=16, page=4, dense_layers=0).on(m) as cache:
-        prefill(m, cache, rows)
-        decode(m, cache, tokens(2, 9, seed=2))
-        other = cache.clone()
-        cache.crop(-4)
-        other.crop(12 + 5)
-        assert other.seen.tolist() == cache.seen.tolist() == [17, 14]
-        assert other.get_seq_length() == 17
-        other.crop(40)
-        assert other.seen.tolist() == [17, 14]
-        given = tokens(2, 3, seed=3)
-        assert torch.equal(decode(m, other, given), decode(m, cache, given))

@@ -96,3 +96,18 @@ def test_selecting_no_row_and_one_row_of_many(backend: attention.Backend) -> Non
         assert all(torch.equal(cache.read_positions(i)[0], read[i]) for i in range(2))
         cache.select_rows([])
         assert cache.seen.tolist() == []
+
+
+def test_a_replaced_row_has_read_nothing_yet() -> None:
+    """Of the layer itself: the previous occupant's numbers are gone."""
+    m = tiny_model()
+    with attention.SnapKV(budget=17).on(m) as cache:
+        follow(m, cache, prompts(), tokens(4, 12))
+        fresh = cache.new()
+        prefill(m, fresh, prompts((4,)))
+        layer, seen = cache.layers[0], cache.seen.numpy()
+        assert layer.reads(seen)[1] > 0
+        cache.replace_rows([1], fresh)
+        assert (layer.reads(seen)[1], layer.read_positions(1, 4).shape[-1]) == (0, 0)
+        layer.clear(torch.tensor([0]))
+        assert (layer.reads(seen)[0], layer.kept(seen)[0]) == (0, 0)

@@ -12,15 +12,11 @@ import sysconfig
 import types
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-import attention
-from attention.core.step import Occupancy
-from attention.engines import ENGINES, QKV, TorchEngine, flash, select, triton
+from attention.engines import select, triton
 from attention.errors import InvalidValue
-from attention.testing.driving import tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -115,17 +111,6 @@ def test_what_is_missing_is_said(there: pytest.MonkeyPatch) -> None:
     assert "torch finds none" in refused("triton", GPU, torch.float16)
 
 
-def test_a_model_is_told_why_before_anything_is_computed() -> None:
-    with pytest.raises(InvalidValue, match="engine = 'flash': expected a model"):
-        attention.get("full").on(tiny_model(), engine="flash").__enter__()
-
-
-def test_nothing_imports_triton_unasked() -> None:
-    said = run("-c", "import sys, attention.engines; print(*sys.modules)").split()
-    assert "attention.engines.triton" in said
-    assert not {"triton", "flash_attn", "attention.engines.triton_kernels"} & set(said)
-
-
 def test_every_slot_is_in_one_split() -> None:
     for sets in (1, 2, 8, 100, 10_000):
         for most in (1, 63, 64, 65, 1000, 131_072):
@@ -140,80 +125,8 @@ def test_every_slot_is_in_one_split() -> None:
     assert triton.division(128, 131_072, 64, 132)[0] == 3
 
 
-def test_tiles_are_what_matrix_units_multiply() -> None:
-    for dtype in (torch.float32, torch.float16):
-        for M in (1, 7, 16, 17, 300):
-            for D in (1, 7, 80, 256, 512):
-                tile = triton.tiles(M, D, dtype)
-                assert min(tile) >= 16
-                assert all(n & (n - 1) == 0 for n in tile)
-                assert tile.WIDTH >= D
-                assert min(M, 64) <= tile.ROWS
-
-
 # A stand-in: no flash-attn is here. It has the parameters of release 2.8 and computes by torch, so
 # that what is checked is only what is handed over and what is made of the answer.
-def flash_attn_with_kvcache(
-    q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,
-    cache_batch_idx=None, cache_leftpad=None, block_table=None, softmax_scale=None, causal=False,
-    window_size=(-1, -1), softcap=0.0, rotary_interleaved=True, alibi_slopes=None, num_splits=0,
-    return_softmax_lse=False,
-):  # fmt: skip
-    unused = (k, v, rotary_cos, rotary_sin, cache_batch_idx, cache_leftpad, block_table)
-    assert all(x is None for x in (*unused, alibi_slopes))
-    assert (causal, window_size, softcap, num_splits) == (False, (-1, -1), 0.0, 0)
-    assert rotary_interleaved
-    B, T, heads, D = q.shape
-    assert k_cache.shape == v_cache.shape == (B, k_cache.shape[1], k_cache.shape[2], D)
-    assert T == 1
-    assert cache_seqlens.dtype == torch.int32
-    assert cache_seqlens.shape == (B,)
-    assert k_cache.stride(-1) == v_cache.stride(-1) == 1
-    keys, values = (
-        x.transpose(1, 2).repeat_interleave(heads // x.shape[2], 1) for x in (k_cache, v_cache)
-    )
-    scores = q.transpose(1, 2) @ keys.transpose(2, 3) * softmax_scale
-    behind = torch.arange(keys.shape[2]) >= cache_seqlens[:, None, None, None]
-    scores = scores.masked_fill(behind, float("-inf")).float()
-    out = (scores.softmax(-1).to(values.dtype) @ values).transpose(1, 2)
-    return (out, scores.logsumexp(-1)) if return_softmax_lse else out
-
-
-def test_flash_attn_is_handed_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in = types.SimpleNamespace(flash_attn_with_kvcache=flash_attn_with_kvcache)
-    monkeypatch.setattr(flash, "_flash_attn", lambda: stand_in)
-    random = torch.Generator().manual_seed(0)
-    B, H, M, D = 3, 2, 4, 64
-    q = torch.randn(B, H, M, D, generator=random) / 8
-    k = torch.randn(B, H, 99, D, generator=random)[:, :, :90]
-    v = torch.randn(B, 95, H, D, generator=random).transpose(1, 2)
-    held = Occupancy(np.array([17, 1, 80]), CPU)
-    want = TorchEngine().attend(QKV(q, k, v), held, lse=True)
-    found = ENGINES["flash"].attend(QKV(q, k, v), held, lse=True)
-    assert found.probs is None
-    torch.testing.assert_close(found.out, want.out)
-    torch.testing.assert_close(found.lse, want.lse)
-    assert ENGINES["flash"].attend(QKV(q, k, v), held).lse is None
-
-
-@pytest.mark.parametrize("asked", ["probs", "sinks", "head 20", "head 264", "pages"])
-def test_what_flash_attn_has_not_is_done_by_triton(
-    asked: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    called = []
-    for name in ("attend", "attend_pages"):
-        monkeypatch.setattr(triton.TritonEngine, name, lambda *_, **__: called.append("triton"))
-    monkeypatch.setattr(flash, "_flash_attn", lambda: pytest.fail("flash-attn was called"))
-    D = int(asked.split()[1]) if "head" in asked else 64
-    q, k = torch.zeros(1, 1, 2, D), torch.zeros(1, 1, 8, D)
-    engine, held = ENGINES["flash"], Occupancy(np.array([5]), CPU)
-    if asked == "pages":
-        table = torch.zeros(1, 1, 1, dtype=torch.int64)
-        engine.attend_pages(QKV(q, k, k), table, table, 4)
-    else:
-        sinks = torch.zeros(2) if asked == "sinks" else None
-        engine.attend(QKV(q, k, k, sinks), held, probs=asked == "probs")
-    assert called == ["triton"]
 
 
 @pytest.mark.slow

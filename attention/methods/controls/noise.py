@@ -32,7 +32,7 @@ class NoiseLayer(KeepAll):
         out = super().forward(q, k, v, scaling, step)
         if not step.decode and step.decodes(self.exact_until):
             return out  # of columns read in turn, each of which came here by itself
-        token = step.once("noised", lambda: mix(step.positions() & WORD))
+        token = step.memo("noised", lambda: mix(step.positions() & WORD))
         columns = max(1, NUMBERS_AT_ONCE // (step.rows * self.place.numel()))
         for start in range(0, step.T, columns):
             some = slice(start, start + columns)

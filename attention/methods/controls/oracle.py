@@ -39,7 +39,7 @@ class OracleLayer(Selecting):
     def choose(self, q: Tensor, step: Step) -> Choice:
         # A mean ranks as its sum does, without the rounding of a division.
         slots, counts = self.geometry.engine.likeliest(
-            self.looking(q), step.held(), self.quota, largest=self.gqa == "max"
+            self.looking(q), step.occupancy(), self.quota, largest=self.gqa == "max"
         )
         return Choice(slots, counts > 0, counts)
 
@@ -61,7 +61,7 @@ class ShareLayer(OracleLayer):
 
     def choose(self, q: Tensor, step: Step) -> Choice:
         weight, rank = self.geometry.engine.likelihood(
-            self.looking(q), step.held(), largest=self.gqa == "max"
+            self.looking(q), step.occupancy(), largest=self.gqa == "max"
         )
         index = rank.argsort(dim=-1, descending=True, stable=True)
         share = (weight / weight.sum(-1, keepdim=True)).gather(2, index)

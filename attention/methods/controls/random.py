@@ -39,7 +39,7 @@ class RandomLayer(Evicting):
         if known <= step.longest:
             known = 1 << max(step.longest, 1023).bit_length()
             self.numbers = self.drawn(known - 1)
-        begin = step.once(
+        begin = step.memo(
             ("random", known), lambda: step.tensor(np.arange(heads)[:, None] * known + 1)
         )
         return self.numbers.take(position + begin)
@@ -48,7 +48,7 @@ class RandomLayer(Evicting):
         return 2 if self.halves else max(self.recent, 2)
 
     def stays(self, step: Step) -> Tensor:
-        return step.once(("recent", self.recent), lambda: step.seen_tokens - self.newest(step) + 1)
+        return step.memo(("recent", self.recent), lambda: step.seen_tokens - self.newest(step) + 1)
 
     def newest(self, step: Step) -> Tensor | int:
         """How many of a row's newest tokens stay."""

@@ -19,7 +19,7 @@ class UniformLayer(KeepAll):
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.append(k, v, step)
-        within = step.once(
+        within = step.memo(
             "within", lambda: step.tensor(step.seen <= self.until)[:, None, None, None]
         )
         return self.attend_all(q * within, scaling, step)

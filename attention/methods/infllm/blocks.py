@@ -87,7 +87,7 @@ class Blocks(Layer):
         gone = step.longest - self.n_local
         if gone > 0:
             self.left_mass.fit(self.block)
-            far = step.once("far slots", lambda: int(self.far_slot(np.array(gone - 1))) + 1)
+            far = step.memo("far slots", lambda: int(self.far_slot(np.array(gone - 1))) + 1)
             if self.far_k.capacity < far:
                 for slots in (self.far_k, self.far_v):
                     slots.fit(far)
@@ -116,7 +116,7 @@ class Blocks(Layer):
                 self.geometry.rope.turn_each(position, step.longest, range(1), self.near_k.data),
             )
 
-        start, end, rest, turn = step.once("leaving", leaving)
+        start, end, rest, turn = step.memo("leaving", leaving)
         engine = self.geometry.engine
         engine.carry(self.near_k, start, self.far_k, end, turn)
         engine.carry(self.near_v, start, self.far_v, end)
@@ -124,10 +124,10 @@ class Blocks(Layer):
 
     def represent(self, step: Step) -> None:
         """Compute the representatives of blocks whose last token just left the window."""
-        found = step.once("complete", lambda: self.completed(step))
-        if found is None:
+        blocks = step.memo("complete", lambda: self.completed(step))
+        if blocks is None:
             return
-        pages, masses, at = found
+        pages, masses, at = blocks
         means = self.geometry.engine.mean_of_heaviest(
             self.far_k, self.left_mass, pages, masses, self.block, self.parts.repr_topk
         )
@@ -167,7 +167,7 @@ class Blocks(Layer):
 
     # Leaving the window, a prompt at once
 
-    def held(self, far: Tensor, near: Tensor, seen: Counts, turn: bool) -> Tensor | None:
+    def in_order(self, far: Tensor, near: Tensor, seen: Counts, turn: bool) -> Tensor | None:
         """Everything held in order of position, keys roped as the model did, (B, Hkv, n, D).
 
         What left the window has been turned to position 0 and is turned back: equal to what the
@@ -193,9 +193,12 @@ class Blocks(Layer):
 
     def tokens(self, rows: Tensor, seen: Counts) -> tuple[Tensor, Tensor]:
         both = []
-        for one, other, turn in ((self.far_k, self.near_k, True), (self.far_v, self.near_v, False)):
-            far, near = one.data.index_select(0, rows), other.data.index_select(0, rows)
-            x = self.held(far, near, seen, turn)
+        for far_slots, near_slots, turn in (
+            (self.far_k, self.near_k, True),
+            (self.far_v, self.near_v, False),
+        ):
+            far, near = far_slots.data.index_select(0, rows), near_slots.data.index_select(0, rows)
+            x = self.in_order(far, near, seen, turn)
             both.append(near[:, :, :0] if x is None else x)
         return both[0], both[1]
 

@@ -55,9 +55,9 @@ class InfLLMLayer(Blocks):
         Hkv = self.geometry.Hkv
         self.make_room(step)
         self.push_out(step)
-        here = step.once("near slot", lambda: step.past % self.n_local)
+        here = step.memo("near slot", lambda: step.past % self.n_local)
         at = step.flat(here, Hkv, self.near_k.capacity, "near")
-        g, near = self.geometry, step.held(self.n_local)
+        g, near = self.geometry, step.occupancy(self.n_local)
         g.engine.put_all(((self.near_k, k), (self.near_v, v), (self.mass, None)), at)
         self.represent(step)
 
@@ -73,9 +73,9 @@ class InfLLMLayer(Blocks):
         """What the query gets of far tokens, and how many it may read."""
         engine, B, Hkv = self.geometry.engine, step.rows, self.geometry.Hkv
         far = self.far_query(query, step)
-        full, most = step.once("full blocks", lambda: self.blocks_and_most(step))
+        full, most = step.memo("full blocks", lambda: self.blocks_and_most(step))
         if most <= self.parts.topk:
-            pages, counts = step.once("all pages", lambda: self.all_pages(step))
+            pages, counts = step.memo("all pages", lambda: self.all_pages(step))
         else:
             pages, counts = self.choose(far, full, step)
             self.chosen = pages, counts
@@ -103,7 +103,7 @@ class InfLLMLayer(Blocks):
             return self.geometry.rope.turn_each(start, step.longest, self.far_end, query)
 
         per_row = query.view(step.rows, self.geometry.Hq, 1, self.geometry.D)
-        turned = self.geometry.engine.rotate(per_row, step.once("far query", turn))
+        turned = self.geometry.engine.rotate(per_row, step.memo("far query", turn))
         return turned.view(query.shape)
 
     def all_pages(self, step: Step) -> tuple[Tensor, Tensor]:
@@ -113,8 +113,8 @@ class InfLLMLayer(Blocks):
         first = number < self.init_pages
         start = np.where(first, number, number - self.init_pages) * self.block
         firsts, blocked = np.minimum(left, self.n_init), self.blocked(step.seen)
-        held = np.where(first, firsts[:, None], blocked[:, None])
-        counts = np.clip(held - start, 0, self.block)
+        stored_tokens = np.where(first, firsts[:, None], blocked[:, None])
+        counts = np.clip(stored_tokens - start, 0, self.block)
         return step.tensor(number)[None, None], step.tensor(counts)[:, None]
 
     def placed(self, pages: Tensor) -> list[Tensor]:
@@ -154,7 +154,7 @@ class InfLLMLayer(Blocks):
             self.means.data,
             competing,
             self.parts.topk,
-            step.once("always", always),
+            step.memo("always", always),
             self.block,
             first=self.init_pages,
             narrow=True,
@@ -164,8 +164,8 @@ class InfLLMLayer(Blocks):
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         past = step.past
-        keys = step.join(self.held(self.far_k.data, self.near_k.data, past, True), past, k)
-        values = step.join(self.held(self.far_v.data, self.near_v.data, past, False), past, v)
+        keys = step.join(self.in_order(self.far_k.data, self.near_k.data, past, True), past, k)
+        values = step.join(self.in_order(self.far_v.data, self.near_v.data, past, False), past, v)
         last = step.last_visible(past, "all")
         out, grouped = dense_with_mass(
             q, keys, values, scaling, last, step.real(), self.n_local, self.geometry.sink_logits

@@ -85,7 +85,6 @@ def infllm(draw: Draw, **fixed: Any) -> attention.Backend:
 
 
 # One set of blocks a layer, all far tokens at one distance, after a dense prefill: the default.
-PLAIN = {"selection": "layer", "far_position": "window", "prefill": "dense"}
 
 
 @st.composite

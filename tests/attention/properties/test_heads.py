@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from properties.backends import BACKENDS, METHODS, REDUCTIONS, h2o, infllm, quest, raas
+from properties.backends import BACKENDS, METHODS, REDUCTIONS, h2o, infllm, quest
 from properties.cases import Case, cases, each, of, shapes
 from properties.feeding import Text, play
 from properties.holding import holds
@@ -64,41 +64,6 @@ def test_permuted_heads_give_permuted_outputs(
     changed = [t.change(q=query_heads(t, permuted), k=t.k[:, kv], v=t.v[:, kv]) for t in texts]
     for one, other in zip(outputs(case, texts), outputs(case, changed), strict=True):
         assert (permuted(one) - other).abs().max() <= 1e-9
-
-
-def comparable(method: str) -> st.SearchStrategy[Case]:
-    """Cases in which G times a score says what the score says."""
-    if method != "raas":
-        return of(method, rows=3, steps=16)
-    # A threshold means something else for a sum over more heads.
-    return cases(raas().filter(lambda b: b.alpha is None or b.gqa != "sum"), rows=3, steps=16)
-
-
-@holds(1, *each(UNNUMBERED, comparable))
-def test_a_kv_head_of_equal_queries_may_be_written_out(case: Case) -> None:
-    """Repeating KV heads by hand, Hkv to Hq, changes nothing where a group's queries are equal.
-
-    Every reduction over a group of equals ranks as its one query does.
-    """
-    texts, G = case.texts(), case.shape.G
-    alike = [t.change(q=query_heads(t, lambda q: q[:, :, :1].expand_as(q))) for t in texts]
-    written = [
-        t.change(k=t.k.repeat_interleave(G, 1), v=t.v.repeat_interleave(G, 1)) for t in alike
-    ]
-    for one, other in zip(outputs(case, alike), outputs(case, written), strict=True):
-        assert (one - other.unflatten(1, (-1, G)).squeeze(3)).abs().max() <= 1e-9
-
-
-@holds(1, *each(UNNUMBERED, lambda method: of(method, rows=2, steps=16)))
-def test_heads_may_be_there_twice(case: Case) -> None:
-    """All KV heads written twice, each with its own queries: outputs are there twice."""
-    texts = case.texts()
-    twice = [
-        t.change(q=t.q.repeat(1, 2, 1, 1), k=t.k.repeat(1, 2, 1, 1), v=t.v.repeat(1, 2, 1, 1))
-        for t in texts
-    ]
-    for one, other in zip(outputs(case, texts), outputs(case, twice), strict=True):
-        assert (torch.cat((one, one), dim=1) - other).abs().max() <= 1e-9
 
 
 def not_by_kv_head(method: str) -> st.SearchStrategy[Case]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from properties.backends import PLAIN, h2o, infllm, oracle, quest, rkv, snapkv, tova
+from properties.backends import h2o, quest, rkv, snapkv, tova
 from properties.cases import Case, cases, each, shapes
 from properties.feeding import Session, Text, session
 from properties.holding import holds
@@ -65,19 +65,6 @@ SIZE = {
 }
 
 
-@holds(5, cases(oracle(), **SIZE))
-def test_oracle_reads_the_older_of_equals(case: Case) -> None:
-    """Ties: of equally probable tokens the older are read, the current one apart."""
-    texts, letters = tied(case)
-
-    def look(s: Session, r: int) -> None:
-        for tokens in s.read()[r]:
-            rest = set(range(s.at[r] - 1)) - set(tokens)
-            older_win(tokens[:-1], rest, lambda i: letters[r][i])
-
-    followed(case, texts, look)
-
-
 @holds(5, cases(quest(rule="kernel"), **SIZE))
 def test_quest_reads_the_older_of_equal_pages(case: Case) -> None:
     """Ties: of pages with equal bounds the older are read, the last one apart."""
@@ -90,27 +77,6 @@ def test_quest_reads_the_older_of_equal_pages(case: Case) -> None:
             pages = {i // page for i in tokens} - {last}
             rest = set(range(last)) - pages
             older_win(pages, rest, lambda p: frozenset(letters[r][p * page : (p + 1) * page]))
-
-    followed(case, texts, look)
-
-
-@holds(5, cases(infllm(repr_topk="block", **PLAIN), **SIZE))
-def test_infllm_reads_the_older_of_equal_blocks(case: Case) -> None:
-    """Ties: of blocks with equal representatives the older are read."""
-    texts, letters = tied(case, turned=True)
-    p = case.backend.parts
-
-    def look(s: Session, r: int) -> None:
-        blocked = max(s.at[r] - p.n_local - p.n_init, 0)
-        full = range(-(-blocked // p.block) - 1)
-        starts = {b: p.n_init + b * p.block for b in full}
-        read = set(s.read()[r][0])
-        chosen = {b for b, start in starts.items() if start in read}
-
-        def claim(b: int) -> tuple[int, ...]:
-            return tuple(sorted(letters[r][starts[b] : starts[b] + p.block]))
-
-        older_win(chosen, set(full) - chosen, claim)
 
     followed(case, texts, look)
 

@@ -1,4 +1,7 @@
-"""The exception every part of the project raises for a value a user can correct, and checks."""
+"""The exception every part of the project raises for a value a user can correct, and checks.
+
+Each `check_*` returns the value that fits, and raises `InvalidValue` where none does.
+"""
 
 from __future__ import annotations
 
@@ -61,9 +64,6 @@ def check_int(
 
     Returns:
         It, as an int.
-
-    Raises:
-        InvalidValue: it is not; True and 2.0 are none.
     """
     words = allowed or ("an integer" if math.isinf(least) else f"an integer of at least {least}")
     if isinstance(value, bool) or not isinstance(value, Integral):
@@ -92,9 +92,6 @@ def check_number(
 
     Returns:
         It, as an int or a float as it came.
-
-    Raises:
-        InvalidValue: it is not; True and "2" are none.
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InvalidValue(field, value, allowed if "number" in allowed else f"a number, {allowed}")
@@ -111,20 +108,12 @@ def check_number(
 
 
 def check_share(field: str, value: object) -> float:
-    """Check that a parameter is a number from 0 to 1.
-
-    Raises:
-        InvalidValue: it is not.
-    """
+    """Check that a parameter is a number from 0 to 1."""
     return check_number(field, value, "a number from 0 to 1", least=0, most=1)
 
 
 def check_choice(field: str, value: object, choices: Iterable[str]) -> str:
-    """Check that a parameter is one of these names.
-
-    Raises:
-        InvalidValue: it is not.
-    """
+    """Check that a parameter is one of these names."""
     names = tuple(choices)
     if not isinstance(value, str) or value not in names:
         raise InvalidValue(field, value, "one of " + ", ".join(map(repr, names)), names)
@@ -132,11 +121,7 @@ def check_choice(field: str, value: object, choices: Iterable[str]) -> str:
 
 
 def check_flag(field: str, value: object) -> bool:
-    """Check that a parameter is True or False.
-
-    Raises:
-        InvalidValue: it is not.
-    """
+    """Check that a parameter is True or False."""
     if not isinstance(value, bool):
         raise InvalidValue(field, value, "True or False")
     return value

@@ -25,9 +25,6 @@ def check_family(config: Any) -> None:
 
     These are the cases in which a reason says more than the difference that the probe would find,
     or in which a few tokens would show no difference.
-
-    Raises:
-        InvalidValue: with the reason.
     """
     family = config.model_type
     if getattr(config, "is_encoder_decoder", False):

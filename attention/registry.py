@@ -214,19 +214,12 @@ class Registry(Generic[T]):
         Args:
             text: as typed.
             field: what a message calls it; the kind if None.
-
-        Raises:
-            InvalidValue: brackets that hold something else than parameters.
         """
         shipped = self._own() if self._actions else ()
         return parse(text, field or self.kind, self._example, self._actions, shipped)
 
     def merge(self, name: str, *tables: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters of `name` in several places, the later over the earlier.
-
-        Raises:
-            InvalidValue: nothing of that name, or it cannot be used.
-        """
+        """The parameters of `name` in several places, the later over the earlier."""
         aliases = getattr(self.find(name), "aliases", ())
         return functools.reduce(lambda params, own: merge(params, own, aliases), tables, {})
 
@@ -275,12 +268,7 @@ class Registry(Generic[T]):
         return kind
 
     def _installed(self, name: str, points: list[EntryPoint]) -> type[T]:
-        """The class behind the entry points of one name.
-
-        Raises:
-            InvalidValue: two packages use the name, it cannot be imported, it is not of this kind,
-                or the class calls itself otherwise.
-        """
+        """The class behind the entry points of one name."""
         if len(points) > 1:
             who = " and ".join(sorted(map(_package, points)))
             raise InvalidValue(
@@ -302,12 +290,7 @@ class Registry(Generic[T]):
         return kind
 
     def _at(self, path: str) -> type[T]:
-        """The class at `package.module:Class`, if its name is not another one's.
-
-        Raises:
-            InvalidValue: it may not be followed, cannot be imported, is not of this kind, or its
-                name is taken.
-        """
+        """The class at `package.module:Class`, if its name is not another one's."""
         self._require_followed(path)
         module, _, attribute = path.partition(":")
         try:
@@ -331,11 +314,7 @@ class Registry(Generic[T]):
         return kind
 
     def _require_followed(self, path: str) -> None:
-        """Refuse an import path that nobody typed, unless an installed package says the same.
-
-        Raises:
-            InvalidValue: so it is.
-        """
+        """Refuse an import path that nobody typed, unless an installed package says the same."""
         followed = _FOLLOWED.get()
         if followed is None or path in followed:
             return

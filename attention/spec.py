@@ -165,11 +165,7 @@ def values(raw: str) -> list[Any]:
 
 
 def _toml_value(text: str) -> Any:
-    """The TOML value that a whole text is.
-
-    Raises:
-        ValueError: it is none, or it has a line break, behind which TOML reads another key.
-    """
+    """The TOML value that a whole text is."""
     if "\n" in text or "\r" in text:
         raise ValueError("a value is one line")
     return tomllib.loads(f"value = {text}")["value"]

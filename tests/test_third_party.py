@@ -25,8 +25,8 @@ def test_the_method_keeps_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(PACKAGE)
     import l2norm
 
-    found = check(l2norm.L2Norm(budget=16))
-    assert found["memory"] == "keeps 15 of 129 tokens in constant memory"
+    results = check(l2norm.L2Norm(budget=16))
+    assert results["memory"] == "keeps 15 of 129 tokens in constant memory"
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +70,9 @@ def _json(done: subprocess.CompletedProcess[str]) -> Any:
 @pytest.mark.slow
 def test_it_is_listed_with_its_package_and_runs_by_name(lil: Lil) -> None:
     backends = _json(lil("list", "backends", "--json"))["backends"]
-    (found,) = [b for b in backends if b["name"] == "l2norm"]
-    assert (found["package"], found["error"]) == ("lil-l2norm 0.1", None)
-    assert [p["name"] for p in found["parameters"]] == ["budget", "dense_layers", "keep_prompt"]
+    (entry,) = [b for b in backends if b["name"] == "l2norm"]
+    assert (entry["package"], entry["error"]) == ("lil-l2norm 0.1", None)
+    assert [p["name"] for p in entry["parameters"]] == ["budget", "dense_layers", "keep_prompt"]
 
     command = ["run", "--backend", "l2norm", "--budget", "64", "--limit", "1", "--json"]
     command += ["--max-new-tokens", "12", "--set", "backend_params.l2norm.dense_layers=1"]

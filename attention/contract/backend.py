@@ -187,11 +187,7 @@ class Full(Backend):
 
 
 def check_pages(budget: int, page: int) -> None:
-    """Check that a budget is a whole number of pages, at least two.
-
-    Raises:
-        InvalidValue: it is not, or `page` is no page.
-    """
+    """Check that a budget is a whole number of pages, at least two."""
     check_int("page", page, 1)
     allowed = f"a multiple of page = {page}, at least two pages"
     if check_int("budget", budget, 2 * page, allowed) % page:

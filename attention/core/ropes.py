@@ -43,11 +43,7 @@ class Rope:
         return self  # the module is the model's
 
     def require_fixed(self, method: str) -> None:
-        """Refuse rotary embeddings that cannot turn a stored key.
-
-        Raises:
-            InvalidValue: frequencies change with length, or there is no rotary module.
-        """
+        """Refuse rotary embeddings that cannot turn a stored key."""
         kind = self.kind
         if not isinstance(kind, str):
             raise InvalidValue(

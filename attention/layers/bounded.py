@@ -49,11 +49,7 @@ class Bounded(Layer):
         return 2
 
     def check_prompts(self, step: Step) -> None:
-        """Refuse prompts that are to stay, are being read and leave too little room.
-
-        Raises:
-            InvalidValue: there is one.
-        """
+        """Refuse prompts that are to stay, are being read and leave too little room."""
         if self.keeps_prompt and (step.past < step.prompt).any():
             check_prompt(step, self.limit, self.least_room())
 

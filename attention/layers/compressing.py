@@ -283,11 +283,7 @@ def interval(budget: int) -> int:
 
 
 def check_window(budget: int, window: int) -> None:
-    """Check that some token can be kept for its score, beside the window.
-
-    Raises:
-        InvalidValue: `budget` is too small or `window` too large.
-    """
+    """Check that some token can be kept for its score, beside the window."""
     check_int("budget", budget, 4)
     check_int("window", window, 1)
     most = budget - interval(budget)

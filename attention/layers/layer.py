@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -99,11 +99,7 @@ class Method(Protocol):
 
 
 def keeps_prompt(backend: Method) -> bool:
-    """Whether a method that drops tokens is to spare those of prompts.
-
-    Raises:
-        InvalidValue: its `keep_prompt` is neither True nor False.
-    """
+    """Whether a method that drops tokens is to spare those of prompts."""
     return check_flag("keep_prompt", getattr(backend, "keep_prompt", False))
 
 
@@ -114,9 +110,6 @@ def check_prompt(step: Step, limit: int, least: int) -> None:
         step: of the forward that reads it.
         limit: the budget.
         least: tokens that the method needs.
-
-    Raises:
-        InvalidValue: a prompt of more than limit - least tokens is being read.
     """
     longest = int((step.prompt * (step.past < step.prompt)).max())
     if longest > limit - least:
@@ -147,22 +140,6 @@ class Layer(ABC):
     def __init__(self, geometry: Geometry, backend: Method) -> None:
         self.geometry, self.budget = geometry, backend.budget
         self.state: dict[str, Slots] = {}
-
-    if not TYPE_CHECKING:  # to a type checker a name that is not there stays an error
-
-        def __getattr__(self, name: str) -> NoReturn:
-            """Asked for what is not there alone: say where a method's own parameters come from."""
-            given = "..." if name == "backend" else name
-            if name in ("geometry", "budget", "state"):
-                begin = "call `super().__init__(geometry, backend)` first in its `__init__`"
-                told = f"{type(self).__name__} has no {name!r} yet: {begin}"
-                raise AttributeError(told, name=name, obj=self)
-            raise AttributeError(
-                f"{type(self).__name__} has no {name!r}: a layer has what its `__init__(self, "
-                f"geometry, backend)` takes, as in `self.{given} = backend.{given}`",
-                name=name,
-                obj=self,
-            )
 
     def slots(
         self,

@@ -149,11 +149,7 @@ class Paged(Selecting):
         self.summaries.data[:, :, first:last] = self.sized(summaries)
 
     def sized(self, summaries: Tensor) -> Tensor:
-        """The same summaries, of as many numbers a page as there is room for.
-
-        Raises:
-            InvalidValue: they have more or fewer.
-        """
+        """The same summaries, of as many numbers a page as there is room for."""
         size = self.summaries.data.shape[-1]
         if summaries.shape[-1] != size:
             raise InvalidValue(

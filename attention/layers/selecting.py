@@ -15,7 +15,6 @@ from attention.core import devices
 from attention.core.kernels import group
 from attention.core.step import Counts, Step
 from attention.engines import QKV
-from attention.errors import InvalidValue
 from attention.layers.layer import Geometry, KeepAll, Method, row_lists
 
 
@@ -92,7 +91,7 @@ class Selecting(KeepAll):
             self.spend(step.longest)
             return self.attend_all(q, scaling, step)
         scaled = group(q, g.Hkv, scaling)
-        choice = checked(self.choose(scaled, step), step.rows, g)
+        choice = self.choose(scaled, step)
         if choice.pages.shape[1] == 1:
             choice = choice.each(lambda x: x.expand(-1, g.Hkv, -1))
         self.chosen, self.pages_then = choice, most
@@ -169,25 +168,3 @@ class Selecting(KeepAll):
         choice = Choice(self.chosen.pages[row : row + 1], self.chosen.live[row : row + 1])
         length = torch.tensor([seen], device=choice.pages.device)
         return row_lists(self.slot_positions(choice)[0], self.live_slots(choice, length)[0])
-
-
-def checked(choice: object, rows: int, geometry: Geometry) -> Choice:
-    """What `choose` returned, if it is a choice of pages.
-
-    Raises:
-        InvalidValue: it is something else, or of another form.
-    """
-    sets = (1, geometry.Hkv, geometry.Hq)
-    shape_text = type(choice).__name__
-    if isinstance(choice, Choice):
-        pages, live = choice.pages, choice.live
-        right = pages.ndim == 3 and len(pages) == rows and pages.shape[1] in sets
-        kinds = (pages.dtype, live.dtype) == (torch.int64, torch.bool)
-        if right and kinds and pages.shape == live.shape:
-            return choice
-        shape_text = f"Choice({', '.join(f'{tuple(x.shape)} {x.dtype}' for x in (pages, live))})"
-    allowed = (
-        "Choice(pages, live): numbers of pages, int64, and which of them are read, bool, both "
-        f"(B, H, U) with B = {rows} and H = {' or '.join(map(str, sorted(set(sets))))}"
-    )
-    raise InvalidValue("choose", shape_text, allowed)

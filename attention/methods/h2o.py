@@ -178,9 +178,6 @@ class H2O(Dropping):
         normalise: None, or "age" to rank by score per query that could see the token.
         decay: factor of all scores at each query, above 0 and at most 1.
         dense_layers: first layers left dense; exempt from the budget.
-
-    Raises:
-        InvalidValue: a parameter is out of range.
     """
 
     name: ClassVar[str] = "h2o"

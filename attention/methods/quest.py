@@ -94,9 +94,6 @@ class Quest(Backend):
             of them, and the last page competes with the others. A begun page too many is lost below
             the budget too, so attention is full up to three pages only; and a budget below three
             pages is exceeded.
-
-    Raises:
-        InvalidValue: a parameter is out of range.
     """
 
     name: ClassVar[str] = "quest"

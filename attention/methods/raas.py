@@ -124,9 +124,6 @@ class RaaS(Dropping):
         keep_prompt: keep the pages of the prompt; a prompt of more than budget - page tokens is
             then refused. Otherwise it is read whole and its newest pages stay.
         gqa: how the scores of the G query heads of a KV head become one: "sum", "mean" or "max".
-
-    Raises:
-        InvalidValue: a parameter is out of range; when used, a prompt that does not fit.
     """
 
     name: ClassVar[str] = "raas"

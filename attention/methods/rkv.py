@@ -75,9 +75,6 @@ class RKV(Dropping):
         kernel: neighbours over which attention is the maximum, itself included; odd.
         threshold: cosine above which two keys are similar, from 0 to 1.
         gqa: how the logits of the G query heads of a KV head become one: "max" or "mean".
-
-    Raises:
-        InvalidValue: a parameter is out of range.
     """
 
     name: ClassVar[str] = "rkv"

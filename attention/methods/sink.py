@@ -273,9 +273,6 @@ class Sink(Dropping):
             transformers removed did under `generate`. It turned the window keys back by one at
             each step while the query went on by one, so that their distances drift to twice the
             true ones.
-
-    Raises:
-        InvalidValue: a parameter is out of range.
     """
 
     name: ClassVar[str] = "sink"

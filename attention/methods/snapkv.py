@@ -72,9 +72,6 @@ class SnapKV(Dropping):
             ends they count as 0.
         gqa: how the probabilities of the G query heads of a KV head become one: "sum", "mean" or
             "max".
-
-    Raises:
-        InvalidValue: a parameter is out of range.
     """
 
     name: ClassVar[str] = "snapkv"

@@ -18,9 +18,6 @@ class Window(Dropping):
 
     Args:
         budget: tokens a decode query may read, current token included; at least 1.
-
-    Raises:
-        InvalidValue: a parameter is out of range.
     """
 
     name: ClassVar[str] = "window"

@@ -192,10 +192,6 @@ def exported(model: PreTrainedModel, states: Sequence[str] = ()) -> ExportedProg
         model: in evaluation mode.
         states: names of modules whose outputs are given beside the scores, in the order in which
             the forward comes to them.
-
-    Raises:
-        InvalidValue: hooks, which a graph would not call.
-        Exception: what torch raises where a model cannot be written as one graph.
     """
     reason = refusal(model)
     if reason is not None:

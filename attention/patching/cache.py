@@ -118,9 +118,6 @@ class AttentionCache(StateCache):
 
         What it computes is what full attention computes of the tokens before, where those were read
         so as well: a check of tokens that the method drafted.
-
-        Raises:
-            InvalidValue: a method that has dropped keys, or whose prompts are not read densely.
         """
         if not (self.backend.keeps_all and self.backend.reads_parts):
             allowed = "a method that keeps all keys and reads prompts under full attention"
@@ -145,11 +142,7 @@ class AttentionCache(StateCache):
         *_: Any,
         **__: Any,
     ) -> tuple[Tensor, Tensor]:
-        """Called by the model with roped keys; marks them for the attention function.
-
-        Raises:
-            InvalidValue: outside the `with` block, or the model attends by itself.
-        """
+        """Called by the model with roped keys; marks them for the attention function."""
         allowed = "a cache of the `with backend.on(model)` block the model is called in"
         if not self.session.open:
             closed = f"a cache of a closed {self.backend.name} block"
@@ -187,11 +180,7 @@ class AttentionCache(StateCache):
             self._drafts = logits_to_keep - 1
 
     def activate_past_recording(self) -> None:
-        """Called by `generate` before it drafts tokens, which it crops where they were wrong.
-
-        Raises:
-            InvalidValue: a method that cannot bring back what drafts made it drop or count.
-        """
+        """Called by `generate` before it drafts tokens, which it crops where they were wrong."""
         if self.session.anatomy.states:
             raise InvalidValue(
                 "assistant_model or prompt_lookup_num_tokens",
@@ -217,9 +206,6 @@ class AttentionCache(StateCache):
             rows: B.
             T: columns that come.
             mask: padding mask (B or 1, columns + T); None where all is real.
-
-        Raises:
-            InvalidValue: mask or rows do not fit what the cache holds.
         """
         self._idle()
         rows_before = self._rows if self.layers else self._rows.before(rows)
@@ -237,11 +223,7 @@ class AttentionCache(StateCache):
         self._running = True
 
     def check_begun(self) -> None:
-        """Refuse states of a forward that did not begin here.
-
-        Raises:
-            InvalidValue: the model is another one than the block's.
-        """
+        """Refuse states of a forward that did not begin here."""
         if not self._running:
             other = f"a cache of a {self.backend.name} block on another model"
             allowed = "a cache of the `with backend.on(model)` block the model is called in"
@@ -267,11 +249,7 @@ class AttentionCache(StateCache):
         position_ids: Tensor | None,
         sink_logits: Tensor | None = None,
     ) -> Tensor:
-        """One layer of one forward; see `Layer.forward` for shapes, `Geometry` for `sink_logits`.
-
-        Raises:
-            InvalidValue: mask, positions, rows, dtype or device do not fit what the cache holds.
-        """
+        """One layer of one forward: shapes as in `Layer.forward`, `sink_logits` in `Geometry`."""
         check_kind(index, self.layers[index].geometry if index < len(self.layers) else k, q, k, v)
         if index == 0:
             if self._step is not None:
@@ -383,19 +361,6 @@ class AttentionCache(StateCache):
         return self.clone()
 
     __copy__ = clone  # half a copy would share state that changes in place
-
-    def to(self, *_: Any, **__: Any) -> Self:
-        """Refused: a state is of its model's device and dtype.
-
-        Raises:
-            InvalidValue: always.
-        """
-        raise InvalidValue(
-            "cache.to",
-            f"a cache of {self.backend.name}",
-            "move or convert the model, then feed a cache.new(): scores and choices made in one "
-            "precision are not those of another",
-        )
 
     # Other rows, or the same in another order
 

@@ -132,11 +132,7 @@ def _kept(path: Path, model: PreTrainedModel, states: tuple[str, ...]) -> Compil
 
 
 def folder() -> Path:
-    """Where compiled steps are kept: in the user's cache folder, or under LIL_CACHE.
-
-    Raises:
-        NotCompiled: a folder in which somebody else can write, whose code would be run.
-    """
+    """Where compiled steps are kept: in the user's cache folder, or under LIL_CACHE."""
     try:
         return user_cache("steps")
     except UnusableFolder as error:

@@ -72,12 +72,7 @@ class DecodeStep(ABC):
     def read(
         self, cache: AttentionCache, ids: Tensor, positions: Tensor
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        """The same scores, and what the modules of `states` put out, (B, hidden size) each.
-
-        Raises:
-            InvalidValue: as a call.
-            NotCompiled: as a call.
-        """
+        """The same scores, and what the modules of `states` put out, (B, hidden size) each."""
         if not cache.session.open:
             closed = f"a cache of a closed {cache.backend.name} block"
             raise InvalidValue("cache", closed, "one of an open block")
@@ -111,9 +106,6 @@ def probe(step: DecodeStep, model: PreTrainedModel, cache: AttentionCache) -> No
     Args:
         step: of the model.
         cache: of an open block on it; it stays as it is.
-
-    Raises:
-        NotCompiled: scores differ by more than rounding.
     """
     tolerance = TOLERANCE[model.dtype]
     wanted, scores, _ = _tried(step, model, cache, 2)

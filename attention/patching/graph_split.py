@@ -72,11 +72,7 @@ def value_of(argument: Any, values: Mapping[fx.Node, Any]) -> Any:
 
 
 def cut(program: ExportedProgram, own: Mapping[str, Tensor], device: torch.device) -> CutStep:
-    """Cut a step at its attentions.
-
-    Raises:
-        NotCompiled: operations that cannot be captured, by name.
-    """
+    """Cut a step at its attentions."""
     attend, signature = operator(), program.graph_signature
     nodes = list(program.graph_module.graph.nodes)
     for node in nodes:

@@ -153,9 +153,6 @@ class GraphedStep(DecodeStep):
         model: that it was exported from; no reference to it is kept.
         graphs: of its device.
         states: names of modules whose outputs it gives beside the scores.
-
-    Raises:
-        NotCompiled: operations that cannot be captured, by name.
     """
 
     how: ClassVar[str] = "captured as graphs"
@@ -338,9 +335,6 @@ def graphed(
 
     Returns:
         None where none is kept and none is to be made.
-
-    Raises:
-        NotCompiled: with the reason; nothing is left behind.
     """
     with _LOCK:
         steps = _KEPT.setdefault(model, {})

@@ -59,10 +59,6 @@ def attention_forward(
 
     Returns:
         (B, T, Hq, D), and no weights.
-
-    Raises:
-        InvalidValue: the call did not go through a cache of an open block, asks for dropout,
-            weights or gradients, or slides a window that the model's config did not have.
     """
     cache, layer = getattr(key, TAG, (None, 0))
     if not isinstance(cache, AttentionCache):
@@ -116,11 +112,7 @@ def attention_forward(
 
 @uncompiled
 def announce(_model: Any, _inputs: Any, kwargs: dict[str, Any]) -> None:
-    """Called before each forward of a patched model: tells the cache what is asked for.
-
-    Raises:
-        InvalidValue: a cache that is not to be used.
-    """
+    """Called before each forward of a patched model: tells the cache what is asked for."""
     cache = kwargs.get("past_key_values")
     if not isinstance(cache, AttentionCache):
         return
@@ -136,11 +128,7 @@ def padding_mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> Te
 
 @uncompiled
 def begun(_model: Any, inputs: Any, kwargs: dict[str, Any]) -> None:
-    """Called before each forward of the layers of a model some of which keep other states.
-
-    Raises:
-        InvalidValue: what does not fit the cache, before any state has changed.
-    """
+    """Called before each forward of the layers of a model some of which keep other states."""
     cache = kwargs.get("past_key_values")
     if not isinstance(cache, AttentionCache):
         return
@@ -159,11 +147,7 @@ def ended(_model: Any, _inputs: Any, kwargs: dict[str, Any], _output: Any) -> No
 
 
 def check_model(model: Any) -> None:
-    """Refuse, by name and before any compute, what cannot work.
-
-    Raises:
-        InvalidValue: with the reason.
-    """
+    """Refuse, by name and before any compute, what cannot work."""
     if not isinstance(model, PreTrainedModel):
         inner = "; of an adapted one, as PEFT makes, model.get_base_model()"
         allowed = "a transformers PreTrainedModel" + inner * hasattr(model, "get_base_model")
@@ -175,11 +159,7 @@ def check_model(model: Any) -> None:
 
 
 def check_method(backend: Method, session: Session) -> None:
-    """Refuse a method that a model has no layer for, or whose keys it cannot turn.
-
-    Raises:
-        InvalidValue: with the reason.
-    """
+    """Refuse a method that a model has no layer for, or whose keys it cannot turn."""
     full = [i for i, window in enumerate(session.windows) if window is None]
     if not full:
         return
@@ -227,11 +207,7 @@ def through(
 
 
 def anatomy_of(model: PreTrainedModel, full: Method) -> Anatomy:
-    """How a model attends: tried out on the first block of a model, remembered for later ones.
-
-    Raises:
-        InvalidValue: attention that is not the model's own through our cache.
-    """
+    """How a model attends: tried out on the first block of a model, remembered for later ones."""
     with _LOCK:
         shared = _PATCHES.get(model)
         if shared is not None:

@@ -19,10 +19,6 @@ def new_tokens(mask: Tensor | None, past: Counts, columns: int, T: int) -> Count
         mask: padding mask (B or 1, columns + T), left padded; None where all is real.
         past: real tokens seen before, (B,).
         columns: columns fed before.
-
-    Raises:
-        InvalidValue: another shape, padding behind a real token, or a token hidden that was seen.
-            On an accelerator a single column's mask is not looked at, which would wait for it.
     """
     B = len(past)
     everything = np.full(B, T, dtype=np.int64)
@@ -52,11 +48,7 @@ def new_tokens(mask: Tensor | None, past: Counts, columns: int, T: int) -> Count
 
 
 def check_positions(position_ids: Tensor | None, step: Step) -> None:
-    """Positions must count the real tokens before each token; padding may have any.
-
-    Raises:
-        InvalidValue: where the first one does not.
-    """
+    """Positions must count the real tokens before each token; padding may have any."""
     if position_ids is None or (step.decode and not devices.is_synchronous(step.device)):
         return
     host_positions = position_ids.cpu().numpy()
@@ -74,11 +66,7 @@ def check_positions(position_ids: Tensor | None, step: Step) -> None:
 
 
 def check_kind(index: int, stored: Geometry | Tensor, q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Tensors must be of the dtype and device of those stored, in layer `index`.
-
-    Raises:
-        InvalidValue: they are of another, or of several.
-    """
+    """Tensors must be of the dtype and device of those stored, in layer `index`."""
     if q.dtype is k.dtype is v.dtype is stored.dtype and k.device == stored.device:
         return
     raise InvalidValue(
@@ -107,9 +95,6 @@ def open_step(
         columns: columns fed before.
         drafts: newest columns that are known to be drafts of what follows a prompt.
         dense: whether all columns are read as a prompt is.
-
-    Raises:
-        InvalidValue: mask, positions or rows do not fit what a cache holds.
     """
     B, _, T, _ = q.shape
     if len(rows.seen) != B:

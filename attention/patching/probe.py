@@ -153,10 +153,6 @@ def probed(model: PreTrainedModel, through: Through) -> Anatomy:
     Args:
         model: that attends by itself.
         through: reads the texts through our cache, as `batched` does.
-
-    Raises:
-        InvalidValue: attention that is not the model's own through our cache, with the reason or
-            with the difference.
     """
     check_family(model.config)
     known = _KNOWN.get(model)
@@ -197,11 +193,7 @@ def _found(model: PreTrainedModel, through: Through) -> Anatomy | InvalidValue:
 def _differs(
     model: PreTrainedModel, anatomy: Anatomy, through: Through, turn: int
 ) -> tuple[float, bool]:
-    """The difference that two texts show, and whether they may be read in parts.
-
-    Raises:
-        InvalidValue: the model itself gives no numbers.
-    """
+    """The difference that two texts show, and whether they may be read in parts."""
     plain = model.config._attn_implementation
     if plain == "flex_attention":  # compiled for each shape, which would take a minute
         plain = "sdpa" if model._supports_sdpa else "eager"

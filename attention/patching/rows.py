@@ -115,11 +115,7 @@ class RowCounts(NamedTuple):
 
 
 def row_index(rows: Sequence[int] | Tensor, B: int, field: str) -> Tensor:
-    """Rows as an index on the host.
-
-    Raises:
-        InvalidValue: a row is none of B.
-    """
+    """Rows as an index on the host."""
     index = torch.as_tensor(rows, dtype=torch.long, device="cpu").reshape(-1)
     if len(index) and (int(index.min()) < 0 or int(index.max()) >= B):
         allowed = f"rows from 0 to {B - 1}" if B else "no row: the cache holds none"

@@ -151,11 +151,7 @@ def _masked(
 
 
 def _window(sees: Callable[..., Tensor], longest: int, family: str, index: int) -> int | None:
-    """How many tokens a query sees, itself included; None where it sees all earlier ones.
-
-    Raises:
-        InvalidValue: what it sees is neither all earlier tokens nor the newest of them.
-    """
+    """How many tokens a query sees, itself included; None where it sees all earlier ones."""
     zero = torch.tensor(0)
     windows: set[int | None] = set()
     for at in (longest + 3, longest + longest // 2 + 8):
@@ -212,9 +208,6 @@ def survey(model: PreTrainedModel) -> Anatomy:
 
     Args:
         model: that attends by `SURVEY`.
-
-    Raises:
-        InvalidValue: attention of a kind that methods are not defined on.
     """
     config, taken = model.config, _Survey()
     family = config.model_type

@@ -23,7 +23,7 @@ BACKENDS: tuple[attention.Backend, ...] = (
     attention.InfLLM(budget=16),
     attention.InfLLM(budget=32, n_init=5, block=4, topk=2, n_local=12, repr_topk=2),
     attention.InfLLM(budget=24, far_position="absolute"),
-    attention.InfLLM(budget=32, n_local=11, selection="kv_head", prefill="reference", exc_block=4),
+    attention.InfLLM(budget=32, n_local=11, selection="kv_head", prefill="reference"),
     attention.Window(budget=15),
     attention.TOVA(budget=16),
     attention.Random(budget=17, sinks=2),

@@ -21,13 +21,13 @@ def prompts() -> list[Tensor]:
 
 def record(cache: Any, row: int) -> Record:
     """Copies of all tensors of a row's state, by layer."""
-    found = []
+    layers = []
     for layer in cache.layers:
         tensors = {name: slots.data[row].clone() for name, slots in layer.state.items()}
         if hasattr(layer, "stored_tokens"):
             tensors["stored_tokens"] = torch.tensor([[layer.stored_tokens[row]]])
-        found.append(tensors)
-    return found
+        layers.append(tensors)
+    return layers
 
 
 def same_bits(cache: Any, row: int, want: Record, only: int | None = None) -> None:

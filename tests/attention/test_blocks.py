@@ -27,10 +27,10 @@ KINDS = (
 
 def generated(m: Any, cache: AttentionCache | None = None) -> Tensor:
     ids = tokens(1, 20)
-    found: Tensor = m.generate(
+    result: Tensor = m.generate(
         input_ids=ids, attention_mask=torch.ones_like(ids), past_key_values=cache, **CALL
     )
-    return found
+    return result
 
 
 @pytest.fixture
@@ -92,9 +92,9 @@ def test_a_cache_is_refused_by_any_other_model(own: Any) -> None:
         ):
             prefill(other, cache.new(), text)
         # Nothing came of it.
-        given = tokens(1, 8)
-        got = follow(own, cache, text, given)
-        assert torch.equal(got, follow(own, cache.new(), text, given))
+        answers = tokens(1, 8)
+        got = follow(own, cache, text, answers)
+        assert torch.equal(got, follow(own, cache.new(), text, answers))
 
 
 @torch.no_grad()

@@ -31,18 +31,18 @@ class Recorder:
     """
 
     def __init__(self, cache: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.given: dict[int, list[tuple[Tensor, Tensor]]] = {}
+        self.tensors: dict[int, list[tuple[Tensor, Tensor]]] = {}
         plain = cache.update
 
         def update(k: Tensor, v: Tensor, layer: int, *more: Any, **kwargs: Any) -> Any:
-            self.given.setdefault(layer, []).append((k.clone(), v.clone()))
+            self.tensors.setdefault(layer, []).append((k.clone(), v.clone()))
             return plain(k, v, layer, *more, **kwargs)
 
         monkeypatch.setattr(cache, "update", update)
 
     def row(self, layer: int, row: int, seen: int) -> tuple[Tensor, Tensor]:
         """The real tokens of a left-padded row."""
-        k, v = (torch.cat([x[i][row] for x in self.given[layer]], dim=1) for i in range(2))
+        k, v = (torch.cat([x[i][row] for x in self.tensors[layer]], dim=1) for i in range(2))
         return k[:, k.shape[1] - seen :], v[:, v.shape[1] - seen :]
 
 
@@ -58,12 +58,12 @@ def own_attention(m: Any, implementation: str) -> Iterator[None]:
 
 @torch.no_grad()
 def transformers_logits(
-    m: Any, told: Recorder, row: int, seen: int, then: Tensor, implementation: str
+    m: Any, recorder: Recorder, row: int, seen: int, then: Tensor, implementation: str
 ) -> Tensor:
     """transformers' own attention after the same keys and values, (n, vocabulary)."""
     cache = DynamicCache(config=m.config)
     for layer in range(m.config.num_hidden_layers):
-        k, v = told.row(layer, row, seen)
+        k, v = recorder.row(layer, row, seen)
         cache.update(k[None], v[None], layer)
     logits = []
     with own_attention(m, implementation):
@@ -78,11 +78,11 @@ def check_dense(
     m: Any, backend: attention.Backend, monkeypatch: pytest.MonkeyPatch, tolerance: float
 ) -> None:
     """Rows 2, 0 and, two tokens later, row 1 go on densely, in one batch."""
-    given, then = tokens(3, BEFORE, seed=9), tokens(3, NEXT, seed=10)
+    answers, then = tokens(3, BEFORE, seed=9), tokens(3, NEXT, seed=10)
     own = "eager" if m.config.model_type == "gpt_oss" else "sdpa"
     with backend.on(m) as cache:
-        told = Recorder(cache, monkeypatch)
-        follow(m, cache, prompts(), given)
+        recorder = Recorder(cache, monkeypatch)
+        follow(m, cache, prompts(), answers)
         state = [record(cache, r) for r in range(3)]
         going = cache.go_dense([2, 0])
         assert going.backend == attention.Full()
@@ -93,10 +93,10 @@ def check_dense(
             same_bits(cache, r, state[r])
         # The sparse cache goes on in between.
         decode(m, cache.clone(), then)
-        held = [record(going, r) for r in range(2)]
+        state_of_dense = [record(going, r) for r in range(2)]
         going.append_rows(cache.go_dense([1]))
         for r in range(2):
-            same_bits(going, r, held[r])
+            same_bits(going, r, state_of_dense[r])
         assert going.seen.tolist() == [n + BEFORE for n in (LENGTHS[2] + 2, LENGTHS[0] + 2, 15)]
         rest = torch.stack((then[2, 2:], then[0, 2:], then[1, :-2]))
         second = decode(m, going, rest)
@@ -108,7 +108,7 @@ def check_dense(
         1: second[2],
     }
     for r, logits in got.items():
-        want = transformers_logits(m, told, r, LENGTHS[r] + BEFORE, then[r, : len(logits)], own)
+        want = transformers_logits(m, recorder, r, LENGTHS[r] + BEFORE, then[r, : len(logits)], own)
         assert (logits - want).abs().max() < tolerance
 
 
@@ -165,12 +165,12 @@ def test_which_methods_keep_all(backend: attention.Backend) -> None:
 def test_added_rows_go_on_as_alone_and_the_others_do_not_notice(
     backend: attention.Backend,
 ) -> None:
-    m, given, then = tiny_model(), tokens(5, 21, seed=9), tokens(5, 12, seed=8)
+    m, answers, then = tiny_model(), tokens(5, 21, seed=9), tokens(5, 12, seed=8)
     more = [tokens(33, seed=20), tokens(5, seed=21)]
     with backend.on(m) as cache:
-        follow(m, cache, prompts(), given[:3])
+        follow(m, cache, prompts(), answers[:3])
         fresh = cache.new()
-        follow(m, fresh, more, given[3:, :7])
+        follow(m, fresh, more, answers[3:, :7])
         untouched = cache.clone()
         before = [record(cache, r) for r in range(3)]
         added = [record(fresh, r) for r in range(2)]
@@ -189,7 +189,7 @@ def test_added_rows_go_on_as_alone_and_the_others_do_not_notice(
             same_bits(cache, 3 + r, added[r])
         got = decode(m, cache, then)
         for r, prompt in enumerate(more, start=3):
-            alone = follow(m, cache.new(), [prompt], torch.cat((given[r, :7], then[r]))[None])
+            alone = follow(m, cache.new(), [prompt], torch.cat((answers[r, :7], then[r]))[None])
             assert (got[r] - alone[0, 8:]).abs().max() < 1e-9
         onward = decode(m, untouched, then[:3])
         assert (got[:3] - onward).abs().max() < 1e-9
@@ -202,15 +202,18 @@ def test_rows_of_another_block_or_method_are_not_added() -> None:
     with QUEST.on(m) as cache:
         follow(m, cache, prompts(), tokens(3, 3))
         going = cache.go_dense([0])
-        for one, other, says in (
+        for target, other, says in (
             (cache, going, "cache of full'.*cache of quest from the same"),
             (going, cache, "cache of quest'.*cache of full from the same"),
         ):
-            seen = one.seen.tolist()
-            for call in (one.append_rows, lambda x, one=one: one.replace_rows([0], x, [0])):
+            seen = target.seen.tolist()
+            for call in (
+                target.append_rows,
+                lambda x, target=target: target.replace_rows([0], x, [0]),
+            ):
                 with pytest.raises(attention.InvalidValue, match=says):
                     call(other)
-            assert one.seen.tolist() == seen
+            assert target.seen.tolist() == seen
         with QUEST.on(m) as other:
             prefill(m, other, prompts())
             with pytest.raises(attention.InvalidValue, match="same `with` block"):

@@ -18,7 +18,7 @@ from tests.attention.test_engines import (
     ALLOWED,
     DEVICE,
     HERE,
-    able,
+    require_support,
     drawn,
 )
 
@@ -30,7 +30,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return ENGINES[request.param]
 
 
-def held(data: torch.Tensor, fill: float = 0.0) -> Slots:
+def slots_of(data: torch.Tensor, fill: float = 0.0) -> Slots:
     """Slots that hold this, (B, H, C, ...)."""
     slots = Slots(*data.shape[:2], data.shape[3:], dtype=data.dtype, device=DEVICE, fill=fill)
     slots.fit_slots(data.shape[2])
@@ -38,8 +38,8 @@ def held(data: torch.Tensor, fill: float = 0.0) -> Slots:
     return slots
 
 
-def off(found: torch.Tensor, want: np.ndarray, dtype: torch.dtype) -> None:
-    difference = np.abs(found.cpu().double().numpy() - want).max()
+def off(got: torch.Tensor, want: np.ndarray, dtype: torch.dtype) -> None:
+    difference = np.abs(got.cpu().double().numpy() - want).max()
     assert difference <= ALLOWED[dtype] * max(1.0, np.abs(want).max())
 
 
@@ -48,27 +48,29 @@ def off(found: torch.Tensor, want: np.ndarray, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("far", [None, 0, 9])
 @pytest.mark.parametrize(("M", "most"), [(1, 1), (3, 70), (2, 1500)])
 def test_attend_with_mass(engine: Engine, dtype, sinks, far, M, most) -> None:
-    able(engine, dtype)
+    require_support(engine, dtype)
     B, H, D = 3, 2, 16
     lengths = np.array([most, max(1, most // 2), 1])
     q, k, v = (drawn(dtype, B, H, n, D, seed=i) for i, n in enumerate((M, most + 3, most + 3)))
     keys, values = (drawn(dtype, B, H, 9, D, seed=i) for i in (3, 4))
-    beside = drawn(dtype, H * M, seed=5) if sinks else None
+    sink_logits = drawn(dtype, H * M, seed=5) if sinks else None
     before = drawn(WIDE[dtype], B, H, most + 1, seed=6)
     mass, elsewhere = before.clone(), None
     if far is not None:  # the last row reads none of them
         pages = torch.zeros(B, H, 1, dtype=torch.int64, device=DEVICE)
         counts = torch.tensor([far, far // 2, 0], device=DEVICE).view(B, 1, 1).expand(B, H, 1)
         elsewhere = engine.attend_pages(QKV(q, keys, values), pages, counts, 9, lse=True)
-    out = engine.attend_with_mass(QKV(q, k, v, beside), Occupancy(lengths, DEVICE), mass, elsewhere)
+    out = engine.attend_with_mass(
+        QKV(q, k, v, sink_logits), Occupancy(lengths, DEVICE), mass, elsewhere
+    )
     assert (out.shape, out.dtype) == (q.shape, dtype)
     others = [0] * B if far is None else [far, far // 2, 0]
     for b, n in enumerate(lengths):
         for h in range(H):
-            mine = None if beside is None else beside[h * M : (h + 1) * M]
+            own_sinks = None if sink_logits is None else sink_logits[h * M : (h + 1) * M]
             both = (torch.cat((x[b, h], y[b, h])) for x, y in ((k, keys), (v, values)))
             read = [*range(n), *range(most + 3, most + 3 + others[b])]
-            want, probs, _ = attended(q[b, h], *both, read, mine)
+            want, probs, _ = attended(q[b, h], *both, read, own_sinks)
             off(out[b, h], want, dtype)
             got = (mass[b, h, :n] - before[b, h, :n]).cpu().double().numpy()
             assert np.abs(got - probs[:, :n].sum(0)).max() <= max(ALLOWED[dtype], 1e-6) * M
@@ -80,7 +82,10 @@ def test_attend_with_mass(engine: Engine, dtype, sinks, far, M, most) -> None:
 def test_put_overwrites_one_slot_of_each_set(engine: Engine, dtype, tail) -> None:
     B, H, C = 3, 2, 70
     data = (drawn(torch.float32, B, H, C, *tail) * 9).to(dtype)
-    slots, new = held(data, fill=-1), (drawn(torch.float32, B, H, 1, *tail, seed=1) * 9).to(dtype)
+    slots, new = (
+        slots_of(data, fill=-1),
+        (drawn(torch.float32, B, H, 1, *tail, seed=1) * 9).to(dtype),
+    )
     want = slots.data.clone()
     which = [0, 69, 3, 3, 41, 8]
     at = torch.tensor([i * slots.capacity + s for i, s in enumerate(which)], device=DEVICE)
@@ -96,9 +101,9 @@ def test_put_overwrites_one_slot_of_each_set(engine: Engine, dtype, tail) -> Non
 
 @pytest.mark.parametrize("dtype", ALLOWED, ids=str)
 def test_raise_to_keeps_the_larger_number(engine: Engine, dtype) -> None:
-    able(engine, dtype)
+    require_support(engine, dtype)
     B, H, C, D = 2, 3, 65, 7
-    slots, new = held(drawn(dtype, B, H, C, D)), drawn(dtype, B, H, 1, D, seed=1)
+    slots, new = slots_of(drawn(dtype, B, H, C, D)), drawn(dtype, B, H, 1, D, seed=1)
     fresh = [False, True, False, False, True, False]
     for mask in (None, torch.tensor(fresh, device=DEVICE)):
         want = slots.data.clone()
@@ -116,40 +121,40 @@ def test_raise_to_keeps_the_larger_number(engine: Engine, dtype) -> None:
 @pytest.mark.parametrize("dtype", ALLOWED, ids=str)
 @pytest.mark.parametrize(("rows", "N", "n"), [(1, 4, 8), (3, 1, 8), (3, 4, 6)])
 def test_rotate_multiplies_complex_numbers(engine: Engine, dtype, rows, N, n) -> None:
-    able(engine, dtype)
+    require_support(engine, dtype)
     B, H, D = 3, 2, 8
     x = drawn(dtype, B, N, H, D).transpose(1, 2)
     angle = drawn(WIDE[dtype], rows, 1, N, n // 2, seed=1)
     cos, sin = (torch.cat((f(angle),) * 2, -1) for f in (torch.cos, torch.sin))
     sin[..., : n // 2] *= -1
-    found = engine.rotate(x, (cos, sin))
-    assert (found.dtype, found.shape) == (dtype, x.shape)
+    result = engine.rotate(x, (cos, sin))
+    assert (result.dtype, result.shape) == (dtype, x.shape)
     z = x.cpu().double().numpy()
     turned = (z[..., : n // 2] + 1j * z[..., n // 2 : n]) * np.exp(1j * angle.cpu().numpy())
-    off(found, np.concatenate((turned.real, turned.imag, z[..., n:]), -1), dtype)
+    off(result, np.concatenate((turned.real, turned.imag, z[..., n:]), -1), dtype)
 
 
 @pytest.mark.parametrize("dtype", ALLOWED, ids=str)
 @pytest.mark.parametrize("k", [1, 3, 5])
 def test_mean_of_heaviest(engine: Engine, dtype, k) -> None:
-    able(engine, dtype)
+    require_support(engine, dtype)
     B, H, page, D = 2, 2, 5, 6
-    keys = held(drawn(dtype, B, H, 65, D))
+    keys = slots_of(drawn(dtype, B, H, 65, D))
     # Few numbers: many are equal, some only once they are rounded.
-    mass = held((drawn(WIDE[dtype], B, H, page, seed=1) * 2).round() * (1 + 1e-12))
+    mass = slots_of((drawn(WIDE[dtype], B, H, page, seed=1) * 2).round() * (1 + 1e-12))
     mass.data = mass.data[:, :, :page].contiguous()
     per = keys.capacity // page
     keys.data = keys.data[:, :, : per * page].contiguous()
     pages, sets = [per * 3 + 2, 4, per * 2, per * 2 + 1], [3, 0, 2, 1]
-    found = engine.mean_of_heaviest(
+    result = engine.mean_of_heaviest(
         keys, mass, *(torch.tensor(x, device=DEVICE) for x in (pages, sets)), page, k
     )
-    assert (found.dtype, found.shape) == (WIDE[dtype], (4, D))
+    assert (result.dtype, result.shape) == (WIDE[dtype], (4, D))
     for i, (p, s) in enumerate(zip(pages, sets, strict=True)):
         weight = [float(np.float32(x)) for x in mass.data.view(-1, page)[s].tolist()]
         best = sorted(range(page), key=lambda j, w=weight: (-w[j], j))[:k]
         rows = keys.data.reshape(-1, page, D)[p].cpu().double().numpy()
-        off(found[i], rows[best].mean(0), WIDE[dtype])
+        off(result[i], rows[best].mean(0), WIDE[dtype])
 
 
 numbers = st.one_of(
@@ -173,7 +178,7 @@ def test_lowest_is_the_least_and_newest(name: str, data: st.DataObject) -> None:
     order = [[data.draw(st.permutations(range(S + 5)))[:S] for _ in range(H)] for _ in range(B)]
     position = torch.tensor(order, dtype=torch.int32)
     stays = data.draw(st.one_of(st.none(), st.lists(st.integers(1, S + 5), min_size=2, max_size=2)))
-    found = one.lowest(
+    result = one.lowest(
         worth.to(DEVICE),
         position.to(DEVICE),
         None if stays is None else torch.tensor(stays, device=DEVICE),
@@ -185,7 +190,7 @@ def test_lowest_is_the_least_and_newest(name: str, data: st.DataObject) -> None:
                 for w, p in zip(worth[b, h].tolist(), order[b][h], strict=True)
             ]
             want = min(range(S), key=lambda s: (known[s], -order[b][h][s]))
-            assert found[b, h].item() == want
+            assert result[b, h].item() == want
 
 
 @settings(max_examples=80, deadline=None)
@@ -200,8 +205,8 @@ def test_keep_best_keeps_the_best_and_first_in_order(name: str, data: st.DataObj
     dtype = data.draw(st.sampled_from([torch.float32, torch.float64]))
     worth = torch.tensor([[data.draw(each) for _ in range(H)] for _ in rows], dtype=dtype)
     kept = [
-        held(drawn(torch.float32, B, H, S, 3)),
-        held(torch.arange(B * H * S, dtype=torch.int32).view(B, H, S), fill=-1),
+        slots_of(drawn(torch.float32, B, H, S, 3)),
+        slots_of(torch.arange(B * H * S, dtype=torch.int32).view(B, H, S), fill=-1),
     ]
     want = [slots.data.clone() for slots in kept]
     one.keep_best(kept, torch.tensor(rows, device=DEVICE), worth.to(DEVICE), most)
@@ -219,9 +224,12 @@ def test_keep_best_keeps_the_best_and_first_in_order(name: str, data: st.DataObj
 @pytest.mark.parametrize("dtype", ALLOWED, ids=str)
 @pytest.mark.parametrize("turned", [False, True], ids=["", "turned"])
 def test_carry_takes_slots_from_one_tensor_to_another(engine: Engine, dtype, turned: bool) -> None:
-    able(engine, dtype)
+    require_support(engine, dtype)
     B, H, D, n = 3, 2, 8, 6
-    source, target = held(drawn(dtype, B, H, 70, D)), held(drawn(dtype, B, H, 130, D, seed=1))
+    source, target = (
+        slots_of(drawn(dtype, B, H, 70, D)),
+        slots_of(drawn(dtype, B, H, 130, D, seed=1)),
+    )
     rows, start, end = (0, 2), (5, 69), (129, 0)
     first = [r * H + h for r in rows for h in range(H)]
     source_at, target_at = (
@@ -256,26 +264,26 @@ def likeliest_by_hand(probs: np.ndarray, k: int, largest: bool) -> list[int]:
 @pytest.mark.parametrize("largest", [False, True], ids=["sum", "largest"])
 @pytest.mark.parametrize(("M", "S", "k"), [(1, 1, 1), (2, 70, 20), (5, 33, 1), (4, 90, 120)])
 def test_likeliest(engine: Engine, dtype, sinks, largest, M, S, k) -> None:
-    able(engine, dtype)
+    require_support(engine, dtype)
     B, H, D = 3, 2, 16
     q, keys = drawn(dtype, B, H, M, D), drawn(dtype, B, H, S + 3, D, seed=1)
     if S > 30:
         keys[:, :, 7:25] = keys[:, :, :1]  # equals, among which the older win
-    beside = drawn(dtype, H * M, seed=3) if sinks else None
+    sink_logits = drawn(dtype, H * M, seed=3) if sinks else None
     lengths = np.array([S, max(1, S // 2), 1])
-    qkv = QKV(q, keys, keys, beside)
+    qkv = QKV(q, keys, keys, sink_logits)
     slots, counts = engine.likeliest(qkv, Occupancy(lengths, DEVICE), k, largest=largest)
     assert slots.shape == counts.shape == (B, H, min(k, S))
     for b, n in enumerate(lengths):
         for h in range(H):
-            mine = None if beside is None else beside[h * M : (h + 1) * M]
-            _, probs, _ = attended(q[b, h], keys[b, h], keys[b, h], range(n), mine)
-            found = list(zip(slots[b, h].tolist(), counts[b, h].tolist(), strict=True))
+            own_sinks = None if sink_logits is None else sink_logits[h * M : (h + 1) * M]
+            _, probs, _ = attended(q[b, h], keys[b, h], keys[b, h], range(n), own_sinks)
+            result = list(zip(slots[b, h].tolist(), counts[b, h].tolist(), strict=True))
             want = likeliest_by_hand(np.asarray(probs), min(k, n), largest)
-            assert sorted(slot for slot, count in found if count) == want
-            assert {count for _, count in found} <= {0, 1}
+            assert sorted(slot for slot, count in result if count) == want
+            assert {count for _, count in result} <= {0, 1}
             # Nobody reads the others, but they are slots that there are, each once.
-            assert len({slot for slot, _ in found}) == len(found)
+            assert len({slot for slot, _ in result}) == len(result)
 
 
 @settings(max_examples=80, deadline=None)
@@ -294,7 +302,7 @@ def test_restamp_by_hand(name: str, data: st.DataObject) -> None:
     for b, n in enumerate(lengths):
         probs[b, :, :, n:] = 0
     now = data.draw(st.lists(st.sampled_from([0, 5, 9]), min_size=B, max_size=B))
-    stamps = held(torch.randint(0, 10, (B, H, S), generator=torch.Generator().manual_seed(S)))
+    stamps = slots_of(torch.randint(0, 10, (B, H, S), generator=torch.Generator().manual_seed(S)))
     stamps.data = stamps.data.to(torch.int32)
     before = stamps.data.clone()
     occupancy = Occupancy(np.array(lengths), DEVICE)

@@ -37,7 +37,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return ENGINES[request.param]
 
 
-def able(engine: Engine, dtype: torch.dtype) -> None:
+def require_support(engine: Engine, dtype: torch.dtype) -> None:
     reason = engine.refusal(DEVICE, dtype)
     if reason is not None:
         pytest.skip(f"engine {engine.name}: expected {reason}")
@@ -45,7 +45,7 @@ def able(engine: Engine, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("name", sorted(ENGINES))
 def test_an_engine_is_here_or_says_why(name: str) -> None:
-    able(ENGINES[name], torch.float32)
+    require_support(ENGINES[name], torch.float32)
     assert select(name, DEVICE, torch.float32) is ENGINES[name]
 
 
@@ -53,12 +53,12 @@ def drawn(dtype, *shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
 
 
-def close(found, want, dtype):
-    want, found = torch.as_tensor(want), found.cpu()
+def close(got, want, dtype):
+    want, got = torch.as_tensor(want), got.cpu()
     finite = want.isfinite()
-    assert torch.equal(found.double()[~finite], want[~finite].double())
+    assert torch.equal(got.double()[~finite], want[~finite].double())
     if finite.any():
-        difference = (found.double() - want)[finite].abs().max()
+        difference = (got.double() - want)[finite].abs().max()
         assert difference <= ALLOWED[dtype] * max(1.0, float(want[finite].abs().max()))
 
 
@@ -77,29 +77,31 @@ def close(found, want, dtype):
     ],
 )
 def test_slots_of_each_row(engine: Engine, dtype, sinks, B, H, M, D, S) -> None:
-    able(engine, dtype)
+    require_support(engine, dtype)
     q, wide = drawn(dtype, B, H, M, D), max(dtype, torch.float32, key=lambda d: d.itemsize)
     k, v = (drawn(dtype, B, H, S + 9, D, seed=i) for i in (1, 2))
     counts = np.linspace(1, S, B, dtype=np.int64)[::-1].copy()
     counts[0] = S
-    beside = drawn(dtype, H * M, seed=3) if sinks else None
-    found = engine.attend(QKV(q, k, v, beside), Occupancy(counts, DEVICE), probs=True, lse=True)
-    assert (found.out.dtype, found.probs.dtype, found.lse.dtype) == (dtype, wide, wide)
-    assert found.out.shape == q.shape
-    assert found.probs.shape == (B, H, M, S)
+    sink_logits = drawn(dtype, H * M, seed=3) if sinks else None
+    output = engine.attend(
+        QKV(q, k, v, sink_logits), Occupancy(counts, DEVICE), probs=True, lse=True
+    )
+    assert (output.out.dtype, output.probs.dtype, output.lse.dtype) == (dtype, wide, wide)
+    assert output.out.shape == q.shape
+    assert output.probs.shape == (B, H, M, S)
     for b in range(B):
         for h in range(H):
-            mine = None if beside is None else beside[h * M : (h + 1) * M]
-            out, probs, lse = attended(q[b, h], k[b, h], v[b, h], range(counts[b]), mine)
-            close(found.out[b, h], out, dtype)
-            close(found.probs[b, h, :, : counts[b]], probs, dtype)
-            assert (found.probs[b, h, :, counts[b] :] == 0).all()
-            close(found.lse[b, h], lse, dtype)
-    bare = engine.attend(QKV(q, k, v, beside), Occupancy(counts, DEVICE))
+            own_sinks = None if sink_logits is None else sink_logits[h * M : (h + 1) * M]
+            out, probs, lse = attended(q[b, h], k[b, h], v[b, h], range(counts[b]), own_sinks)
+            close(output.out[b, h], out, dtype)
+            close(output.probs[b, h, :, : counts[b]], probs, dtype)
+            assert (output.probs[b, h, :, counts[b] :] == 0).all()
+            close(output.lse[b, h], lse, dtype)
+    bare = engine.attend(QKV(q, k, v, sink_logits), Occupancy(counts, DEVICE))
     if DEVICE.type == "cpu":
-        assert torch.equal(bare.out, found.out)
+        assert torch.equal(bare.out, output.out)
     else:  # a GPU's products may be cut into other sums
-        close(bare.out, found.out.cpu(), dtype)
+        close(bare.out, output.out.cpu(), dtype)
     assert bare.probs is None
     assert bare.lse is None
 
@@ -108,7 +110,7 @@ def test_slots_of_each_row(engine: Engine, dtype, sinks, B, H, M, D, S) -> None:
 @pytest.mark.parametrize("page", [1, 3, 16, 1024, 1500])
 @pytest.mark.parametrize(("Hkv", "H", "M"), [(1, 1, 3), (2, 2, 1), (2, 4, 1)])
 def test_chosen_pages(engine: Engine, dtype, page, Hkv, H, M) -> None:
-    able(engine, dtype)
+    require_support(engine, dtype)
     B, D, P = 2, 16, max(5, 2100 // page)
     U = max(3, P // 2)
     k, v = (drawn(dtype, B, Hkv, P * page, D, seed=i) for i in (1, 2))
@@ -118,11 +120,11 @@ def test_chosen_pages(engine: Engine, dtype, page, Hkv, H, M) -> None:
     counts = torch.randint(0, page + 1, pages.shape, generator=generator)
     counts[0, 0] = 0
     pages, counts = pages.to(DEVICE), counts.to(DEVICE)
-    for beside in (None, drawn(dtype, H * M, seed=3)):
-        found = engine.attend_pages(QKV(q, k, v, beside), pages, counts, page, lse=True)
-        bare = engine.attend_pages(QKV(q, k, v, beside), pages, counts, page)
+    for sink_logits in (None, drawn(dtype, H * M, seed=3)):
+        output = engine.attend_pages(QKV(q, k, v, sink_logits), pages, counts, page, lse=True)
+        bare = engine.attend_pages(QKV(q, k, v, sink_logits), pages, counts, page)
         assert bare.lse is None
-        assert torch.equal(bare.out, found.out)  # also of the set that reads nothing
+        assert torch.equal(bare.out, output.out)  # also of the set that reads nothing
         for b in range(B):
             for h in range(H):
                 slots = [
@@ -130,11 +132,11 @@ def test_chosen_pages(engine: Engine, dtype, page, Hkv, H, M) -> None:
                     for p, n in zip(pages[b, h].tolist(), counts[b, h].tolist(), strict=True)
                     for i in range(n)
                 ]
-                mine = None if beside is None else beside[h * M : (h + 1) * M]
+                own_sinks = None if sink_logits is None else sink_logits[h * M : (h + 1) * M]
                 kv = h * Hkv // H
-                out, _, lse = attended(q[b, h], k[b, kv], v[b, kv], slots, mine)
-                close(found.out[b, h], out, dtype)
-                close(found.lse[b, h], lse, dtype)
+                out, _, lse = attended(q[b, h], k[b, kv], v[b, kv], slots, own_sinks)
+                close(output.out[b, h], out, dtype)
+                close(output.lse[b, h], lse, dtype)
 
 
 def naive_best(q, summaries, n, k, narrow):
@@ -150,7 +152,7 @@ def naive_best(q, summaries, n, k, narrow):
 @pytest.mark.parametrize(("Hkv", "H", "M"), [(1, 1, 1), (2, 2, 1), (2, 2, 4), (2, 4, 1)])
 @pytest.mark.parametrize(("P", "k"), [(1, 1), (5, 3), (17, 16), (17, 40), (300, 7)])
 def test_best_pages(engine: Engine, dtype, Hkv, H, M, P, k) -> None:
-    able(engine, dtype)
+    require_support(engine, dtype)
     B, E = 3, 24
     # Small whole numbers: every product is exact, and many are equal.
     q, summaries = (
@@ -164,15 +166,15 @@ def test_best_pages(engine: Engine, dtype, Hkv, H, M, P, k) -> None:
     for b, n in enumerate(competing.counts):
         for h in range(H):
             want = naive_best(q[b, h], summaries[b, h * Hkv // H], n, k, False)
-            found = list(zip(pages[b, h].tolist(), worth[b, h].tolist(), strict=True))
-            assert sorted(one for one in found if one[1] > -math.inf) == sorted(want)
+            pairs = list(zip(pages[b, h].tolist(), worth[b, h].tolist(), strict=True))
+            assert sorted(one for one in pairs if one[1] > -math.inf) == sorted(want)
             # Nobody reads those, but they are pages that there are, each once.
-            assert len({page for page, _ in found}) == len(found)
-            assert all(0 <= page < P for page, _ in found)
+            assert len({page for page, _ in pairs}) == len(pairs)
+            assert all(0 <= page < P for page, _ in pairs)
 
 
 def test_best_pages_equal_up_to_rounding_are_ties(engine: Engine) -> None:
-    able(engine, torch.float64)
+    require_support(engine, torch.float64)
     summaries = torch.tensor([1.0, 1 + 1e-12, 1.0], dtype=torch.float64, device=DEVICE)
     q, three = torch.ones_like(summaries[:1]).view(1, 1, 1, 1), Occupancy(np.array([3]), DEVICE)
     for narrow, first in ((False, 1), (True, 0)):

@@ -96,8 +96,8 @@ def test_prompts_around_the_window(family: str) -> None:
     with attention.Full().on(m) as cache:
         for length in lengths:
             for chunk in (None, 2, WINDOW, WINDOW + 1):
-                given = ids[:, length : length + 2]
-                got = follow(m, cache.new(), [ids[0, :length]], given, chunk)
+                answers = ids[:, length : length + 2]
+                got = follow(m, cache.new(), [ids[0, :length]], answers, chunk)
                 assert (got - want[:, length - 1 : length + 2]).abs().max() <= 1e-9
 
 
@@ -106,14 +106,14 @@ def test_prompts_around_the_window(family: str) -> None:
 def test_a_row_of_a_ragged_batch_is_that_row_alone(
     family: str, backend: attention.Backend, chunk: int | None
 ) -> None:
-    m, given = animal(family), tokens(3, 10, seed=7)
+    m, answers = animal(family), tokens(3, 10, seed=7)
     # Their chunks of four columns end in the same places alone.
     texts = [tokens(n, seed=n) for n in (4, WINDOW + 3, 2 * WINDOW + 2)]
     with backend.on(m) as cache:
-        got = follow(m, cache, texts, given, chunk)
+        got = follow(m, cache, texts, answers, chunk)
         for r, text in enumerate(texts):
             alone = cache.new()
-            want = follow(m, alone, [text], given[r : r + 1], chunk)[0]
+            want = follow(m, alone, [text], answers[r : r + 1], chunk)[0]
             assert (got[r] - want).abs().max() < 1e-9
             for layer in range(2):
                 assert torch.equal(cache.kept_positions(layer)[r], alone.kept_positions(layer)[0])
@@ -251,7 +251,7 @@ def test_cropping_is_exact_until_a_window_drops_a_token_and_refused_after(family
             cache.crop(4 - WINDOW)
             assert (decode(m, cache, ids[:, 4:]) - want[:, 1:]).abs().max() < 1e-9
             assert not cache.is_croppable
-            held = cache.clone()
+            copied = cache.clone()
             with pytest.raises(attention.InvalidValue, match=f"at most {WINDOW} tokens.*sliding"):
                 cache.crop(-7)
-            assert torch.equal(step(m, cache, ids[:, 0]), step(m, held, ids[:, 0]))
+            assert torch.equal(step(m, cache, ids[:, 0]), step(m, copied, ids[:, 0]))

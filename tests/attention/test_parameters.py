@@ -43,9 +43,8 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
     "infllm": (
         *({"budget": 15}, {"block": 0}, {"n_local": 0}, {"repr_topk": 0}, {"n_init": 1.5}),
         *({"n_local": 40, "budget": 64}, {"topk": 99, "budget": 64}, {"selection": "head"}),
-        *({"far_position": "true"}, {"prefill": "sparse"}, {"exc_block": 4}),
-        *({**REFERENCE, "far_position": "absolute"}, {**REFERENCE, "exc_block": 29}),
-        {**REFERENCE, "exc_block": 0},
+        *({"far_position": "true"}, {"prefill": "sparse"}),
+        *({**REFERENCE, "far_position": "absolute"}),
     ),
     "oracle": (
         *({"budget": None}, {"top_p": 0.5, "budget": 8}, {"budget": 0}, {"gqa": "query_head"}),
@@ -102,9 +101,6 @@ def test_what_is_not_given_follows_from_the_budget() -> None:
     assert params("snapkv", "window", 4, 64, 1024) == [1, 16, 32]
     assert params("quest", "gqa", 32) == ["sum"]
     assert params("quest", "gqa", 64, **SCRIPT) == ["query_head"]
-    assert params("infllm", "exc_block", 1024) == [None]
-    assert params("infllm", "exc_block", 64, 1024, **REFERENCE) == [28, 128]
-    assert params("infllm", "exc_block", 64, **REFERENCE, exc_block=9) == [9]
     assert attention.Uniform(budget=16).dense_layers == attention.H2O(budget=16).dense_layers
     # How many tokens rkv and snapkv drop at once.
     assert [interval(b) for b in (4, 64, 512, 1024)] == [1, 16, 128, 128]

@@ -75,17 +75,17 @@ def test_gradients_and_dropout_are_refused() -> None:
 
 @pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_inference_mode_may_come_and_go(backend: attention.Backend) -> None:
-    m, text, given = tiny_model(), [tokens(20), tokens(6, seed=1)], tokens(2, 12)
+    m, text, answers = tiny_model(), [tokens(20), tokens(6, seed=1)], tokens(2, 12)
     with backend.on(m) as cache:
-        want = follow(m, cache.new(), text, given)[:, 1:]
+        want = follow(m, cache.new(), text, answers)[:, 1:]
         with torch.inference_mode():
             prefill(m, cache, text)
-            got = [step(m, cache, given[:, 0])]
-        got += [step(m, cache, column) for column in given[:, 1:6].T]
+            got = [step(m, cache, answers[:, 0])]
+        got += [step(m, cache, column) for column in answers[:, 1:6].T]
         with torch.inference_mode():
             cache.select_rows([0, 1])
-            got += [step(m, cache, column) for column in given[:, 6:9].T]
-        got += [step(m, cache, column) for column in given[:, 9:].T]
+            got += [step(m, cache, column) for column in answers[:, 6:9].T]
+        got += [step(m, cache, column) for column in answers[:, 9:].T]
     assert torch.equal(torch.stack(got, 1), want)
 
 
@@ -178,22 +178,22 @@ def test_the_scaling_of_the_model_is_honoured(kind: str) -> None:
     with attention.Sink(budget=39).on(m) as cache:
         follow(m, cache, [ids[0, :10]], ids[:, 10:])
         layer = cache.layers[0].state
-        first, held = layer["first"].data[:, :, :4], layer["k"].data[:, :, :4]
-        size = (held.norm(dim=-1) / first.norm(dim=-1) - 1).abs().max()
+        first, copied = layer["first"].data[:, :, :4], layer["k"].data[:, :, :4]
+        size = (copied.norm(dim=-1) / first.norm(dim=-1) - 1).abs().max()
         assert size < 1e-6  # a turn, so the attention factor of yarn is not applied twice
-        assert (held - first).abs().max() > 1e-3
+        assert (copied - first).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_half_precision_follows_float32(backend: attention.Backend, dtype: torch.dtype) -> None:
-    text, given = [tokens(12), tokens(5, seed=1)], tokens(2, 3)
+    text, answers = [tokens(12), tokens(5, seed=1)], tokens(2, 3)
     exact = tiny_model("llama", (4, 2), 2, torch.float32)
     half = tiny_model("llama", (4, 2), 2, dtype)
     with backend.on(exact) as cache:
-        want = follow(exact, cache, text, given)
+        want = follow(exact, cache, text, answers)
     with backend.on(half) as cache:
-        got = follow(half, cache, text, given)
+        got = follow(half, cache, text, answers)
         assert cache.layers[1].state[next(iter(cache.layers[1].state))].data.dtype is dtype
     assert got.dtype is dtype
     # InfLLM may choose another block; the others read nearly everything here.

@@ -44,11 +44,11 @@ def own_attention(change: Any) -> Any:
     """An attention function of a model's own: eager attention, with changed scores."""
 
     def attend(
-        _: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **given: Any
+        _: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kwargs: Any
     ) -> tuple[Tensor, None]:
         group = query.shape[1] // key.shape[1]
         k, v = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
-        scores = change(query @ k.mT * given["scaling"])
+        scores = change(query @ k.mT * kwargs["scaling"])
         later = torch.ones(scores.shape[-2:]).triu(1 + k.shape[2] - query.shape[2]).bool()
         scores = scores.masked_fill(later, float("-inf"))
         if mask is not None:
@@ -141,12 +141,12 @@ def test_a_probe_leaves_nothing_behind(family: str) -> None:
     hook = m.model.layers[0].register_forward_hook(lambda *_: called.append(1))
     mlp = m.model.layers[0].mlp.forward
 
-    def drawing(*given: Any) -> Any:
+    def drawing(*inputs: Any) -> Any:
         torch.rand(1)
-        return mlp(*given)
+        return mlp(*inputs)
 
     m.model.layers[0].mlp.forward = drawing
-    kept = {name: x.clone() for name, x in (*m.named_parameters(), *m.named_buffers())}
+    before = {name: x.clone() for name, x in (*m.named_parameters(), *m.named_buffers())}
     modes = [module.training for module in m.modules()]
     torch.manual_seed(3)
     want = torch.rand(3)
@@ -155,8 +155,8 @@ def test_a_probe_leaves_nothing_behind(family: str) -> None:
         pass
     assert torch.equal(torch.rand(3), want)
     assert [module.training for module in m.modules()] == modes
-    assert all(torch.equal(x, kept[name]) for name, x in m.named_parameters())
-    assert all(torch.equal(x, kept[name]) for name, x in m.named_buffers())
+    assert all(torch.equal(x, before[name]) for name, x in m.named_parameters())
+    assert all(torch.equal(x, before[name]) for name, x in m.named_buffers())
     assert m.config._attn_implementation == "sdpa"
     assert not called
     m(input_ids=tokens(1, 2))

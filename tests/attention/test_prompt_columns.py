@@ -36,10 +36,10 @@ def texts() -> list[Tensor]:
 def feed(m: Any, cache: AttentionCache, rows: Sequence[Tensor], first: int, cut: int) -> Tensor:
     """Logits (B, LENGTH, V) of rows that come in columns: `first` of them, then `cut` at a time."""
     ids, mask = left_padded(rows)
-    places, found = (mask.cumsum(-1) - 1).clamp(min=0), []
+    places, result = (mask.cumsum(-1) - 1).clamp(min=0), []
     for begin in (0, *range(first, ids.shape[1], cut)):
         end = first if begin < first else min(begin + cut, ids.shape[1])
-        found.append(
+        result.append(
             m(
                 input_ids=ids[:, begin:end],
                 attention_mask=mask[:, :end],
@@ -47,7 +47,7 @@ def feed(m: Any, cache: AttentionCache, rows: Sequence[Tensor], first: int, cut:
                 past_key_values=cache,
             ).logits
         )
-    return torch.cat(found, dim=1)
+    return torch.cat(result, dim=1)
 
 
 def one_by_one(m: Any, cache: AttentionCache, row: Tensor, prompt: int) -> Tensor:
@@ -127,8 +127,8 @@ def test_drafts_are_verified_by_decode_queries(backend: attention.Backend) -> No
         want = generated(m, cache.new())
         for guess in guesses:
             assert torch.equal(generated(m, cache.new(), **guess), want)
-        told = cache.new(prompts=[24])
-        assert torch.equal(generated(m, told, **guesses[0]), want)
+        prompt_lengths = cache.new(prompts=[24])
+        assert torch.equal(generated(m, prompt_lengths, **guesses[0]), want)
     assert not torch.equal(full, want)
 
 

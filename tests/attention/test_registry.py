@@ -119,10 +119,10 @@ def known(name: str) -> list[registry.Entry]:
 
 def test_an_installed_method_is_known_with_its_package(install: Install) -> None:
     install("lil-new", "lil_new_one", METHOD.format(name="new"), "new")
-    (found,) = known("new")
-    assert (found.package, found.error) == ("lil-new 1.5", None)
-    assert found.source == "a window of another package" == attention.describe()["new"]
-    assert [str(p) for p in found.parameters] == [
+    (entry,) = known("new")
+    assert (entry.package, entry.error) == ("lil-new 1.5", None)
+    assert entry.source == "a window of another package" == attention.describe()["new"]
+    assert [str(p) for p in entry.parameters] == [
         "budget",
         "dense_layers=0",
         "keep_prompt=False",
@@ -153,12 +153,12 @@ def test_a_broken_package_is_listed_and_breaks_nothing_else(
 ) -> None:
     module = f"lil_bad_{list(BROKEN).index(request.node.callspec.id)}"  # imported once a process
     install("lil-bad", module, source, "bad")
-    (found,) = known("bad")
-    assert found.package == "lil-bad 1.5"
+    (entry,) = known("bad")
+    assert entry.package == "lil-bad 1.5"
     with pytest.raises(attention.InvalidValue, match=says) as refused:
         attention.get("bad", budget=4)
     assert "\n" not in str(refused.value)
-    assert str(refused.value).endswith(str(found.error))
+    assert str(refused.value).endswith(str(entry.error))
     assert attention.describe()["bad"].startswith("broken: ")
     assert attention.get("quest", budget=64).budget == 64
     assert [k.error for k in methods.known()].count(None) == len(BACKEND_NAMES)
@@ -169,10 +169,10 @@ BACKEND_NAMES = {b.name for b in BACKENDS}
 
 def test_a_shipped_name_means_the_shipped_method(install: Install) -> None:
     install("lil-rival", "lil_rival", METHOD.format(name="quest"), "quest")
-    ours, theirs = known("quest")
+    ours, rival = known("quest")
     assert (ours.package, ours.error) == ("lil-attention", None)
-    assert theirs.package == "lil-rival 1.5"
-    assert "belongs to lil-attention" in str(theirs.error)
+    assert rival.package == "lil-rival 1.5"
+    assert "belongs to lil-attention" in str(rival.error)
     assert attention.get("quest", budget=64) == attention.Quest(budget=64)
     assert attention.describe()["quest"] == attention.Quest.source
     # Results are stored under the name, so it cannot be had by its path either.

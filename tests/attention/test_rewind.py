@@ -32,14 +32,14 @@ REWINDABLE = ("noise", "full", "uniform", "oracle", "quest")
 
 @pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_whether_a_row_can_be_rewound_is_known_beforehand(backend: attention.Backend) -> None:
-    able = backend.name in REWINDABLE
-    assert backend.rewindable == able
+    rewindable = backend.name in REWINDABLE
+    assert backend.rewindable == rewindable
     m = tiny_model()
     with backend.on(m) as cache:
-        assert cache.rewindable == able
+        assert cache.rewindable == rewindable
         follow(m, cache, prompts(), tokens(3, 3))
-        assert cache.rewindable == able
-        if able:
+        assert cache.rewindable == rewindable
+        if rewindable:
             return
         before = [record(cache, r) for r in range(3)]
         cache.rewind(ROW, LENGTHS[ROW] + 3)  # nothing to forget
@@ -59,13 +59,13 @@ def test_rows_still_inside_a_window_are_rewound_one_by_one(family: str) -> None:
         follow(m, never, texts, tokens(2, WINDOW - 2, seed=5)[:, :1])
         follow(m, cache, texts, tokens(2, WINDOW - 2, seed=5))
         assert not cache.is_croppable
-        held = cache.clone()
+        copied = cache.clone()
         with pytest.raises(attention.InvalidValue, match=r"rewind = 12.*sliding"):
             cache.rewind(0, WINDOW + 5)
         cache.rewind(1, 3)
         assert cache.seen.tolist() == [2 * WINDOW + 2, 3]
-        held.replace_rows([1], never, [1])
-        assert torch.equal(decode(m, cache, then), decode(m, held, then))
+        copied.replace_rows([1], never, [1])
+        assert torch.equal(decode(m, cache, then), decode(m, copied, then))
         with pytest.raises(attention.InvalidValue, match="sliding"):
             cache.rewind(1, 3)
 
@@ -80,9 +80,9 @@ def test_a_row_is_rewound_into_its_prompt_and_to_nothing(
     with backend.on(m) as cache:
         follow(m, cache, prompts(), tokens(3, 8, seed=9))
         cache.rewind(0, seen)
-        given = tokens(3, 14, seed=5)
-        given[0] = other
-        got = decode(m, cache, given)[0]
+        answers = tokens(3, 14, seed=5)
+        answers[0] = other
+        got = decode(m, cache, answers)[0]
         whole = torch.cat((prompts()[0][:seen], other[0]))
         start = max(seen, 1)
         want = follow(m, cache.new(), [whole[:start]], whole[None, start:])[0]
@@ -105,8 +105,8 @@ def test_what_cannot_be_rewound_is_refused(row: int, seen: int, says: str) -> No
         with pytest.raises(attention.InvalidValue, match="no row"):
             cache.rewind(0, 0)
         follow(m, cache, prompts(), tokens(3, 3))
-        kept = copy.deepcopy(cache)
+        before_call = copy.deepcopy(cache)
         with pytest.raises(attention.InvalidValue, match=says):
             cache.rewind(row, seen)
-        given = tokens(3, 3, seed=2)
-        assert torch.equal(decode(m, cache, given), decode(m, kept, given))
+        answers = tokens(3, 3, seed=2)
+        assert torch.equal(decode(m, cache, answers), decode(m, before_call, answers))

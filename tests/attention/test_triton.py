@@ -27,11 +27,11 @@ needs_triton = pytest.mark.skipif(
 
 def run(*command: str, **environment: str) -> str:
     """Another Python with these variables beside its own; what it printed."""
-    kept = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    variables = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, *command],
         cwd=ROOT,
-        env={**kept, "PYTHONPATH": str(ROOT), **environment},
+        env={**variables, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -45,12 +45,12 @@ def there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch
     """As if both packages were installed, a good GPU were there and no interpreter wanted."""
     real = importlib.util.find_spec
 
-    def found(name: str, *rest: object) -> object:
+    def find_spec(name: str, *rest: object) -> object:
         if name in ("triton", "flash_attn"):
             return importlib.machinery.ModuleSpec(name, None)
         return real(name, *rest)
 
-    monkeypatch.setattr(importlib.util, "find_spec", found)
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))  # noqa: ARG005
     monkeypatch.setenv("CC", "cc")
@@ -132,14 +132,14 @@ def test_every_slot_is_in_one_split() -> None:
 @pytest.mark.slow
 @needs_triton
 def test_the_kernels_in_the_interpreter(record_property: pytest.RecordProperty) -> None:
-    said = run("scripts/checks/check_triton.py")
-    lines = re.findall(r"triton\s+(\w+)\s+(\w+)\s+(\w+)\s+([\d,]+)\s+(\S+)\s+\S+$", said, re.M)
-    assert len(lines) == 15, said
+    output = run("scripts/checks/check_triton.py")
+    lines = re.findall(r"triton\s+(\w+)\s+(\w+)\s+(\w+)\s+([\d,]+)\s+(\S+)\s+\S+$", output, re.M)
+    assert len(lines) == 15, output
     assert {line[2] for line in lines} == {"float32", "float16", "bfloat16"}
     for operation, what, dtype, cases, difference in lines:
         record_property(f"{operation} {what} {dtype}", difference)
         assert int(cases) >= 15
-    number = re.search(r"^(\d+) cases, 0 of 15 lines wrong", said, re.M)
+    number = re.search(r"^(\d+) cases, 0 of 15 lines wrong", output, re.M)
     assert number is not None
     assert int(number[1]) > 120
 
@@ -147,10 +147,10 @@ def test_the_kernels_in_the_interpreter(record_property: pytest.RecordProperty) 
 @pytest.mark.slow
 @needs_triton
 def test_the_kernels_compile_for_gpus(tmp_path: Path) -> None:
-    said = run("scripts/checks/check_triton.py", "--compile", TRITON_CACHE_DIR=str(tmp_path))
+    output = run("scripts/checks/check_triton.py", "--compile", TRITON_CACHE_DIR=str(tmp_path))
     # Of each engine's kernel by dtype and size, and of blocks' worth by size and vectors.
-    assert len(re.findall(r"^sm_(?:80|90) ", said, re.M)) == 2 * (3 * 3 * 4 + 3 * 2)
-    assert said.splitlines()[-1].startswith("0 beyond")
+    assert len(re.findall(r"^sm_(?:80|90) ", output, re.M)) == 2 * (3 * 3 * 4 + 3 * 2)
+    assert output.splitlines()[-1].startswith("0 beyond")
 
 
 @pytest.mark.slow
@@ -160,8 +160,8 @@ def test_what_every_engine_passes_triton_passes_in_the_interpreter() -> None:
     some = "triton and not (float64 or bfloat16 or rounding or 1024 or 1500 or 3000)"
     tests = ["-m", "pytest", "-p", "no:cacheprovider", "-m", "slow or not slow", "-k", some]
     files = ("tests/attention/test_engines.py", "tests/attention/test_engine_state.py")
-    said = run(*tests, *files, TRITON_INTERPRET="1")
-    assert "skipped" not in said, said
-    passed = re.search(r"(\d+) passed", said)
+    output = run(*tests, *files, TRITON_INTERPRET="1")
+    assert "skipped" not in output, output
+    passed = re.search(r"(\d+) passed", output)
     assert passed is not None
-    assert int(passed[1]) == (1 + 2 * 6 + 3 * 3 + 4 * 5 + 1 + 1 + 11) + 57, said
+    assert int(passed[1]) == (1 + 2 * 6 + 3 * 3 + 4 * 5 + 1 + 1 + 11) + 57, output

@@ -111,8 +111,8 @@ def wild(model_type: str, dtype: torch.dtype = torch.float64, **more: Any) -> An
 
 
 @torch.no_grad()
-def alone(m: Any, text: Tensor, given: Tensor) -> Tensor:
+def alone(m: Any, text: Tensor, answers: Tensor) -> Tensor:
     """The model's own logits behind a text and each given token, by one forward, (1 + n, V)."""
-    ids = torch.cat((text, given))[None]
+    ids = torch.cat((text, answers))[None]
     logits: Tensor = m(input_ids=ids, use_cache=False).logits
     return logits[0, len(text) - 1 :]

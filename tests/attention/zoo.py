@@ -92,8 +92,8 @@ SLIDING = ("gemma3", "gpt_oss", "qwen2_sliding", "mistral_sliding")
 
 def sliding_layers(family: str) -> list[int]:
     """Layers which slide a window of their own, written down by hand."""
-    found = {"gemma3": [0], "gpt_oss": [0], "qwen2_sliding": [1], "mistral_sliding": [0, 1]}
-    return found.get(family, [])
+    by_family = {"gemma3": [0], "gpt_oss": [0], "qwen2_sliding": [1], "mistral_sliding": [0, 1]}
+    return by_family.get(family, [])
 
 
 def config(family: str, **more: Any) -> Any:

@@ -40,7 +40,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "infllm": [
         BLOCKS,
         BLOCKS | {"selection": "kv_head", "repr_topk": 2, "far_position": "absolute"},
-        BLOCKS | {"prefill": "reference", "exc_block": 16, **LAST},
+        BLOCKS | {"prefill": "reference", **LAST},
     ],
     "oracle": [{"gqa": "max"}, {"budget": None, "top_p": 0.8, "gqa": "mean"}, LAST],
     "quest": [

@@ -61,9 +61,6 @@ class Noise(Backend):
         noise: its root mean square, as a share of that of a token's output over heads and
             coordinates of the layer; above 0.
         seed: of the numbers, at least 0.
-
-    Raises:
-        InvalidValue: a parameter is out of range.
     """
 
     name: ClassVar[str] = "noise"

@@ -89,10 +89,6 @@ class Oracle(Backend):
             `budget`.
         gqa: how the probabilities of the G query heads of a KV head become one: "sum", "mean" or
             "max".
-
-    Raises:
-        InvalidValue: a parameter is out of range, or not exactly one of `budget` and `top_p` is
-            given.
     """
 
     name: ClassVar[str] = "oracle"

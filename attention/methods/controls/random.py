@@ -85,9 +85,6 @@ class Random(Dropping):
             by default.
         keep_prompt: the prompt stays, and its length takes the place of `sinks` where it is larger.
         seed: of the numbers.
-
-    Raises:
-        InvalidValue: a parameter is out of range.
     """
 
     name: ClassVar[str] = "random"

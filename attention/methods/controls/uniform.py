@@ -36,9 +36,6 @@ class Uniform(Backend):
     Args:
         budget: tokens seen up to which attention is full, current token included; at least 1.
         dense_layers: first layers left as they are, none as in `h2o`; 2 in the harness.
-
-    Raises:
-        InvalidValue: a parameter is out of range.
     """
 
     name: ClassVar[str] = "uniform"

@@ -220,15 +220,15 @@ class SparsePrefill(InfLLMLayer):
 
     def __init__(self, geometry: Geometry, backend: InfLLM) -> None:
         super().__init__(geometry, backend)
-        self.exc_block = backend.queries_at_once
+        self.at_once = backend.queries_at_once
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.make_room(step)
         self.chosen = None
         out = q.new_zeros(step.rows, step.T, q.shape[1], v.shape[-1])
         for r, (past, new) in enumerate(zip(step.past.tolist(), step.new.tolist(), strict=True)):
-            for start in range(0, new, self.exc_block):
-                n = min(self.exc_block, new - start)
+            for start in range(0, new, self.at_once):
+                n = min(self.at_once, new - start)
                 some = slice(step.T - new + start, step.T - new + start + n)
                 some_out = self.among(
                     r, past + start, q[r, :, some] * scaling, k[r, :, some], v[r, :, some], step
@@ -314,16 +314,10 @@ class InfLLM(Backend):
             debugging, they keep the position they were seen at, so that attention is full while
             all blocks are read.
         prefill: "dense"; "reference", the sparse prefill of the authors' code, which sees some
-            tokens twice: the queries of a prompt are processed `exc_block` at a time, with one
+            tokens twice: the queries of a prompt are processed 4 block at a time, with one
             choice of blocks, by their mean, and one set of far tokens, all outside the window of
             the last. The earlier ones see those they have in their own window there as well. What
             a prompt then gives depends on where its chunks end.
-        exc_block: queries processed at once, at most n_local; 4 block (or n_local) by default, as
-            in the authors' settings. With prefill="reference" only.
-
-    Raises:
-        InvalidValue: a parameter is out of range, the parts exceed the budget, or `far_position` or
-            `exc_block` contradicts `prefill`.
     """
 
     name: ClassVar[str] = "infllm"
@@ -339,7 +333,6 @@ class InfLLM(Backend):
     selection: str = "layer"
     far_position: str = "window"
     prefill: str = "dense"
-    exc_block: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -361,13 +354,6 @@ class InfLLM(Backend):
         sparse = self.prefill == "reference"
         # A sparse prefill that sees tokens twice is never full attention.
         check_choice("far_position", self.far_position, ("window",) if sparse else FAR_POSITIONS)
-        if self.exc_block is not None:
-            most = parts.n_local if sparse else 0
-            allowed = (
-                f"an integer from 1 to n_local = {most}" if sparse else "None: prefill is dense"
-            )
-            if check_int("exc_block", self.exc_block, 1, allowed) > most:
-                raise InvalidValue("exc_block", self.exc_block, allowed)
 
     @property
     def parts(self) -> Parts:
@@ -383,8 +369,8 @@ class InfLLM(Backend):
 
     @property
     def queries_at_once(self) -> int:
-        """`exc_block` in force, where the prefill is sparse."""
-        return self.exc_block or min(4 * self.parts.block, self.parts.n_local)
+        """Queries of a prompt that a sparse prefill processes with one choice of blocks."""
+        return min(4 * self.parts.block, self.parts.n_local)
 
     @property
     def exact_until(self) -> float:
@@ -402,8 +388,7 @@ class InfLLM(Backend):
         return self.prefill == "dense"
 
     def params(self) -> dict[str, Any]:
-        values = super().params() | self.parts._asdict()
-        return values if self.prefill == "dense" else values | {"exc_block": self.queries_at_once}
+        return super().params() | self.parts._asdict()
 
     def layer(self, geometry: Geometry) -> Layer:
         return (InfLLMLayer if self.prefill == "dense" else SparsePrefill)(geometry, self)

@@ -88,7 +88,7 @@ FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("infllm", {"budget": 64, "far_position": "absolute"}),
     ("infllm", {"budget": 23, "far_position": "absolute", "selection": "kv_head"}),
     ("infllm", {"budget": 16, "prefill": "reference"}),
-    ("infllm", {"budget": 32, "prefill": "reference", "exc_block": 5}),
+    ("infllm", {"budget": 32, "prefill": "reference"}),
     ("infllm", {"budget": 64, "prefill": "reference", "selection": "kv_head"}),
     ("h2o", {"budget": 2, "gqa": "query_head"}),
     ("h2o", {"budget": 33, "gqa": "query_head"}),

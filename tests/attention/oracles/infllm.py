@@ -55,14 +55,13 @@ class InfLLMLayer(Layer):
         selection: str = "layer",
         far_position: str = "window",
         prefill: str = "dense",
-        exc_block: int | None = None,
         **kwargs: Any,
     ) -> None:
         sizes = {name: kwargs.pop(name) for name in SIZES if name in kwargs}
         super().__init__(*args, **kwargs)
-        given = {"selection": selection, "far_position": far_position, "prefill": prefill}
-        if any(value not in CHOICES[name] for name, value in given.items()):
-            raise ValueError(f"unknown among {given}")
+        choices = {"selection": selection, "far_position": far_position, "prefill": prefill}
+        if any(value not in CHOICES[name] for name, value in choices.items()):
+            raise ValueError(f"unknown among {choices}")
         self.budget, self.selection, self.far_position = budget, selection, far_position
         self.__dict__.update(sizes or default_parameters(budget))
         self.block: int
@@ -71,7 +70,7 @@ class InfLLMLayer(Layer):
         self.n_local: int
         self.repr_topk = min(repr_topk, self.block)
         self.sparse = prefill == "reference"
-        self.exc_block = exc_block or min(4 * self.block, self.n_local)
+        self.at_once = min(4 * self.block, self.n_local)
         self.representatives: dict[tuple[int, int], np.ndarray] = {}
 
     def parts(self) -> Parts:
@@ -113,8 +112,8 @@ class InfLLMLayer(Layer):
         if not self.sparse:
             return super().prefill(q, first)
         out = self.output(q)
-        for t in range(0, len(q), self.exc_block):
-            some = slice(t, t + self.exc_block)
+        for t in range(0, len(q), self.at_once):
+            some = slice(t, t + self.at_once)
             out[some] = self.among(q[some], first + t)
         self.read = self.kept()
         return out

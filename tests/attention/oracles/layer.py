@@ -109,10 +109,10 @@ class Layer:
             where = self.key_positions(slots)
             keys = self.rope(np.array([slot.k for slot in slots]), where)
             values = np.array([slot.v for slot in slots])
-            held = len(slots) - len(q)
+            count = len(slots) - len(q)
             for h in heads:
                 for t in range(len(q)):
-                    end = held + t + 1
+                    end = count + t + 1
                     query = self.rope(q[t, h][None], where[end - 1][None])[0]
                     p = self.softmax(keys[:end] @ query * self.scale, h)
                     out[t, h] = p @ values[:end]

@@ -26,11 +26,11 @@ class TOVALayer(Layer):
                 slot.score[h % self.G] = p
 
     def cut(self) -> None:
-        held = len(self.slots[0])
-        if held <= self.budget - 1:
+        slots_held = len(self.slots[0])
+        if slots_held <= self.budget - 1:
             return
-        scores = np.zeros(held, dtype=self.slots[0][0].score.dtype)
-        for i in range(held):
+        scores = np.zeros(slots_held, dtype=self.slots[0][0].score.dtype)
+        for i in range(slots_held):
             scores[i] = np.mean([self.slots[j][i].score for j in range(self.Hkv)])
         p = self.prompt
         rest = self.best(scores[p:], self.budget - 1 - p, probabilities=True)

@@ -78,8 +78,6 @@ def infllm(draw: Draw, **fixed: Any) -> attention.Backend:
     if fixed.get("repr_topk") == "block":
         fixed["repr_topk"] = parts["block"]
     options |= fixed
-    if options["prefill"] == "reference":
-        options["exc_block"] = draw(st.none() | st.integers(1, parts["n_local"]))
     read = parts["n_init"] + parts["n_local"] + (parts["topk"] + 1) * parts["block"]
     return attention.InfLLM(budget=max(read + draw(st.integers(0, 3)), 16), **(parts | options))
 

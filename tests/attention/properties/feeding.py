@@ -212,8 +212,8 @@ class Session:
     def replace(self, rows: Sequence[int], other: Session, other_rows: Sequence[int]) -> None:
         """Rows go on as copies of another session's rows."""
         self.cache.replace_rows(rows, other.cache, other_rows)
-        for ours, theirs in zip(rows, other_rows, strict=True):
-            self.texts[ours], self.at[ours] = other.texts[theirs], other.at[theirs]
+        for row, source_row in zip(rows, other_rows, strict=True):
+            self.texts[row], self.at[row] = other.texts[source_row], other.at[source_row]
         self.unpad()
 
     def unpad(self) -> None:
@@ -227,11 +227,11 @@ class Session:
 
     def read(self, layer: int = 0) -> list[list[list[int]]]:
         """Positions the last decode query read by [row][query head]."""
-        found = []
+        reads = []
         for x in self.cache.read_positions(layer):
             sets = x.repeat_interleave(self.shape.Hq // len(x), 0) if len(x) else x
-            found.append([[p for p in head if p >= 0] for head in sets.tolist()])
-        return found
+            reads.append([[p for p in head if p >= 0] for head in sets.tolist()])
+        return reads
 
 
 def _noise() -> torch.Generator:

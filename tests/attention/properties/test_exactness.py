@@ -53,8 +53,8 @@ def fed_in_two_ways(
     assume(all(lengths))
     alone = draw(st.booleans())
     widths = (1,) * max(lengths) if alone else draw(chunks(max(lengths)))
-    one = columns(lengths, (max(lengths),))
-    return replace(case, forwards=one), columns(lengths, widths)
+    whole = columns(lengths, (max(lengths),))
+    return replace(case, forwards=whole), columns(lengths, widths)
 
 
 @holds(1, *each(NOISELESS, fed_in_two_ways))
@@ -68,11 +68,11 @@ def test_a_prompt_is_its_chunks_while_exact(
     case, chunked = how
     texts, steps, b = case.texts(), case.whole[1:], case.backend
     keeps = getattr(b, "keep_prompt", False)
-    apart = b.name == "raas" or keeps or not getattr(b, "score_from_prefill", True)
+    prompt_matters = b.name == "raas" or keeps or not getattr(b, "score_from_prefill", True)
     want = play(b, texts, case.whole)
-    for one, other in zip(want, play(b, texts, (*chunked, *steps)), strict=True):
-        n = min(b.exact_until, one.shape[1]) if apart else one.shape[1]
-        assert (one - other)[:, :n].abs().max() <= 1e-9
+    for left, right in zip(want, play(b, texts, (*chunked, *steps)), strict=True):
+        n = min(b.exact_until, left.shape[1]) if prompt_matters else left.shape[1]
+        assert (left - right)[:, :n].abs().max() <= 1e-9
 
 
 def dense(method: str) -> st.SearchStrategy[Case]:
@@ -92,9 +92,9 @@ def test_a_prompt_is_its_chunks_always_where_all_is_kept(case: Case) -> None:
     chunked = play(case.backend, texts, case.whole)
     whole = columns(case.prompts, (max(case.prompts),))
     steps = case.whole[len(case.forwards) :]
-    for one, other, own, n in zip(
+    for left, right, own, n in zip(
         chunked, play(case.backend, texts, (*whole, *steps)), texts, case.prompts, strict=True
     ):
-        assert (one - other).abs().max() <= 1e-9
-        exact = (one - own.exact)[:, :n].abs().max() <= 1e-9
+        assert (left - right).abs().max() <= 1e-9
+        exact = (left - own.exact)[:, :n].abs().max() <= 1e-9
         assert exact == (case.backend.name in NOISELESS)

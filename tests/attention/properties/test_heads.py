@@ -62,8 +62,8 @@ def test_permuted_heads_give_permuted_outputs(
 
     texts = case.texts()
     changed = [t.change(q=query_heads(t, permuted), k=t.k[:, kv], v=t.v[:, kv]) for t in texts]
-    for one, other in zip(outputs(case, texts), outputs(case, changed), strict=True):
-        assert (permuted(one) - other).abs().max() <= 1e-9
+    for left, other in zip(outputs(case, texts), outputs(case, changed), strict=True):
+        assert (permuted(left) - other).abs().max() <= 1e-9
 
 
 def not_by_kv_head(method: str) -> st.SearchStrategy[Case]:
@@ -86,8 +86,8 @@ def test_kv_heads_may_be_written_out(case: Case) -> None:
     written = [
         t.change(k=t.k.repeat_interleave(G, 1), v=t.v.repeat_interleave(G, 1)) for t in texts
     ]
-    for one, other in zip(outputs(case, texts), outputs(case, written), strict=True):
-        assert (one - other.unflatten(1, (-1, G)).squeeze(3)).abs().max() <= 1e-9
+    for left, other in zip(outputs(case, texts), outputs(case, written), strict=True):
+        assert (left - other.unflatten(1, (-1, G)).squeeze(3)).abs().max() <= 1e-9
 
 
 def reducing(method: str) -> st.SearchStrategy[Case]:
@@ -103,5 +103,5 @@ def test_reductions_agree_without_groups(case: Case) -> None:
     ways += ("query_head",) * (b.name in ("h2o", "quest"))
     others = [x for x in ways if x != b.gqa]
     other = replace(b, gqa=others[case.seed % len(others)])
-    for one, two in zip(*(play(x, texts, case.whole) for x in (b, other)), strict=True):
-        assert (one - two).abs().max() <= 1e-9
+    for left, two in zip(*(play(x, texts, case.whole) for x in (b, other)), strict=True):
+        assert (left - two).abs().max() <= 1e-9

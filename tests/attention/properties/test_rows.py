@@ -47,15 +47,15 @@ def alone(s: Session, row: int, case: Case, more: int) -> tuple[list[torch.Tenso
     return [one.feed([n])[0] for n in (*counts, *[1] * more)], one
 
 
-def same(one: Session, row: int, other: Session, other_row: int) -> None:
+def same(left: Session, row: int, other: Session, other_row: int) -> None:
     """Whether two rows keep, read and report the same."""
-    assert one.cache.seen[row] == other.cache.seen[other_row]
-    for layer in range(one.shape.layers):
-        assert one.kept(layer)[row] == other.kept(layer)[other_row]
-        assert one.read(layer)[row] == other.read(layer)[other_row]
-    ours, theirs = one.cache.row_stats(), other.cache.row_stats()
+    assert left.cache.seen[row] == other.cache.seen[other_row]
+    for layer in range(left.shape.layers):
+        assert left.kept(layer)[row] == other.kept(layer)[other_row]
+        assert left.read(layer)[row] == other.read(layer)[other_row]
+    ours, theirs_positions = left.cache.row_stats(), other.cache.row_stats()
     for field in fields(RowStats):
-        a, b = (getattr(x, field.name) for x in (ours, theirs))
+        a, b = (getattr(x, field.name) for x in (ours, theirs_positions))
         assert (a is None) == (b is None)
         if a is not None:
             assert abs(a[row] - b[other_row]) <= 1e-12, field.name

@@ -97,7 +97,7 @@ def test_the_newer_of_equals_is_dropped(case: Case) -> None:
     """Ties: of tokens with equal scores the newer are dropped, at a cut and step by step."""
     texts, letters = tied(case)
     b = case.backend
-    held: list[list[list[int]]] = []
+    before_step: list[list[list[int]]] = []
     with session(b, texts) as s:
         for number, counts in enumerate(case.whole):
             s.feed(counts)
@@ -107,8 +107,8 @@ def test_the_newer_of_equals_is_dropped(case: Case) -> None:
                     # Those whose scores began together, and do not count as recent.
                     safe = min(case.prompts[r], n - b.budget + b.params()["heavy"] + 1)
                 for j, kept in enumerate(s.kept()[r]):
-                    before = {*held[r][j], n - 1} if number else set(range(n))
+                    before = {*before_step[r][j], n - 1} if number else set(range(n))
                     gone = {i for i in before - set(kept) if i < safe}
                     stay = {i for i in kept if i < safe}
                     older_win(stay, gone, letters[r].__getitem__)
-            held = s.kept()
+            before_step = s.kept()

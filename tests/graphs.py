@@ -33,7 +33,7 @@ from attention.patching import graphed
 from tests.waits import Guard
 
 
-class CaptureError(AssertionError):
+class CaptureError(RuntimeError):
     """A GPU would refuse to capture this, or replay something else."""
 
 

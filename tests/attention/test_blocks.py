@@ -12,7 +12,7 @@ from torch import Tensor
 
 import attention
 from attention.patching.cache import ATTENTION, AttentionCache
-from attention.testing.driving import follow, prefill, step
+from attention.testing.driving import follow, prefill
 from attention.testing.driving import text as tokens
 from tests.attention.oracles.models import tiny_model
 
@@ -95,16 +95,3 @@ def test_a_cache_is_refused_by_any_other_model(own: Any) -> None:
         answers = tokens(1, 8)
         got = follow(own, cache, text, answers)
         assert torch.equal(got, follow(own, cache.new(), text, answers))
-
-
-@torch.no_grad()
-def test_a_refused_call_leaves_the_cache_as_it_was(own: Any) -> None:
-    with attention.H2O(budget=9).on(own) as cache:
-        prefill(own, cache, [tokens(12)])
-        with pytest.raises(attention.InvalidValue, match="softcap"):
-            own(input_ids=tokens(1, 1), past_key_values=cache, softcap=30.0)
-        with pytest.raises(attention.InvalidValue, match="use_cache = False"):
-            own(input_ids=tokens(1, 1), past_key_values=cache, use_cache=False)
-        assert cache.seen.tolist() == [12]
-        step(own, cache, tokens(1))
-        assert cache.seen.tolist() == [13]

@@ -12,7 +12,6 @@ from examples import BACKENDS, FIRST, KEEP_ALL
 from states import LENGTHS, STATS, prompts, record, same_bits
 from torch import Tensor
 from transformers import DynamicCache
-from zoo import animal
 
 import attention
 from attention.testing.driving import decode, follow, prefill
@@ -117,45 +116,6 @@ def test_a_row_goes_on_as_transformers_would_with_its_keys_and_values(
     backend: attention.Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_dense(tiny_model(), backend, monkeypatch, 1e-9)
-
-
-@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "qwen2_sliding", "phi3"])
-@pytest.mark.parametrize(
-    "backend",
-    [
-        attention.Full(),
-        QUEST,
-        attention.InfLLM(budget=16),
-        attention.Oracle(budget=9),
-    ],
-    ids=str,
-)
-def test_layers_in_which_the_model_slides_go_on_sliding(
-    backend: attention.Backend, family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Eager attention, all that gpt-oss has, rounds its softmax to float32."""
-    check_dense(animal(family), backend, monkeypatch, 1e-5 if family == "gpt_oss" else 1e-9)
-
-
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
-def test_which_methods_keep_all(backend: attention.Backend) -> None:
-    assert backend.keeps_all == (backend in KEEP_ALL)
-    m = tiny_model()
-    with backend.on(m) as cache:
-        if backend in KEEP_ALL:
-            assert cache.go_dense([]).seen.tolist() == []
-            follow(m, cache, prompts(), tokens(3, 3))
-            assert cache.go_dense([]).seen.tolist() == []
-            for rows in ([3], [-1]):
-                with pytest.raises(attention.InvalidValue, match="rows from 0 to 2"):
-                    cache.go_dense(rows)
-            return
-        for feed in (False, True):
-            if feed:
-                follow(m, cache, prompts(), tokens(3, 3))
-            says = f"backend = '{backend.name}': expected .*full, quest, infllm"
-            with pytest.raises(attention.InvalidValue, match=says):
-                cache.go_dense([0] if feed else [])
 
 
 # Rows added

@@ -18,8 +18,8 @@ from tests.attention.test_engines import (
     ALLOWED,
     DEVICE,
     HERE,
-    require_support,
     drawn,
+    require_support,
 )
 
 WIDE = {d: d if d.itemsize > 2 else torch.float32 for d in ALLOWED}
@@ -75,86 +75,6 @@ def test_attend_with_mass(engine: Engine, dtype, sinks, far, M, most) -> None:
             got = (mass[b, h, :n] - before[b, h, :n]).cpu().double().numpy()
             assert np.abs(got - probs[:, :n].sum(0)).max() <= max(ALLOWED[dtype], 1e-6) * M
             assert torch.equal(mass[b, h, n:], before[b, h, n:])
-
-
-@pytest.mark.parametrize("tail", [(), (5,), (2, 3)])
-@pytest.mark.parametrize("dtype", [*ALLOWED, torch.int32, torch.int64], ids=str)
-def test_put_overwrites_one_slot_of_each_set(engine: Engine, dtype, tail) -> None:
-    B, H, C = 3, 2, 70
-    data = (drawn(torch.float32, B, H, C, *tail) * 9).to(dtype)
-    slots, new = (
-        slots_of(data, fill=-1),
-        (drawn(torch.float32, B, H, 1, *tail, seed=1) * 9).to(dtype),
-    )
-    want = slots.data.clone()
-    which = [0, 69, 3, 3, 41, 8]
-    at = torch.tensor([i * slots.capacity + s for i, s in enumerate(which)], device=DEVICE)
-    engine.put(slots, at, new)
-    for i, s in enumerate(which):
-        want[i // H, i % H, s] = new[i // H, i % H, 0]
-    assert torch.equal(slots.data, want)
-    engine.put(slots, at, None)
-    for i, s in enumerate(which):
-        want[i // H, i % H, s] = -1
-    assert torch.equal(slots.data, want)
-
-
-@pytest.mark.parametrize("dtype", ALLOWED, ids=str)
-def test_raise_to_keeps_the_larger_number(engine: Engine, dtype) -> None:
-    require_support(engine, dtype)
-    B, H, C, D = 2, 3, 65, 7
-    slots, new = slots_of(drawn(dtype, B, H, C, D)), drawn(dtype, B, H, 1, D, seed=1)
-    fresh = [False, True, False, False, True, False]
-    for mask in (None, torch.tensor(fresh, device=DEVICE)):
-        want = slots.data.clone()
-        at = torch.arange(B * H, device=DEVICE) * slots.capacity + 64
-        engine.raise_to(slots, at, new, mask)
-        for i in range(B * H):
-            for d in range(D):
-                old, other = want[i // H, i % H, 64, d].item(), new[i // H, i % H, 0, d].item()
-                replaced = mask is not None and fresh[i]
-                want[i // H, i % H, 64, d] = other if replaced else max(old, other)
-        assert torch.equal(slots.data, want)
-        new = drawn(dtype, B, H, 1, D, seed=2)
-
-
-@pytest.mark.parametrize("dtype", ALLOWED, ids=str)
-@pytest.mark.parametrize(("rows", "N", "n"), [(1, 4, 8), (3, 1, 8), (3, 4, 6)])
-def test_rotate_multiplies_complex_numbers(engine: Engine, dtype, rows, N, n) -> None:
-    require_support(engine, dtype)
-    B, H, D = 3, 2, 8
-    x = drawn(dtype, B, N, H, D).transpose(1, 2)
-    angle = drawn(WIDE[dtype], rows, 1, N, n // 2, seed=1)
-    cos, sin = (torch.cat((f(angle),) * 2, -1) for f in (torch.cos, torch.sin))
-    sin[..., : n // 2] *= -1
-    result = engine.rotate(x, (cos, sin))
-    assert (result.dtype, result.shape) == (dtype, x.shape)
-    z = x.cpu().double().numpy()
-    turned = (z[..., : n // 2] + 1j * z[..., n // 2 : n]) * np.exp(1j * angle.cpu().numpy())
-    off(result, np.concatenate((turned.real, turned.imag, z[..., n:]), -1), dtype)
-
-
-@pytest.mark.parametrize("dtype", ALLOWED, ids=str)
-@pytest.mark.parametrize("k", [1, 3, 5])
-def test_mean_of_heaviest(engine: Engine, dtype, k) -> None:
-    require_support(engine, dtype)
-    B, H, page, D = 2, 2, 5, 6
-    keys = slots_of(drawn(dtype, B, H, 65, D))
-    # Few numbers: many are equal, some only once they are rounded.
-    mass = slots_of((drawn(WIDE[dtype], B, H, page, seed=1) * 2).round() * (1 + 1e-12))
-    mass.data = mass.data[:, :, :page].contiguous()
-    per = keys.capacity // page
-    keys.data = keys.data[:, :, : per * page].contiguous()
-    pages, sets = [per * 3 + 2, 4, per * 2, per * 2 + 1], [3, 0, 2, 1]
-    result = engine.mean_of_heaviest(
-        keys, mass, *(torch.tensor(x, device=DEVICE) for x in (pages, sets)), page, k
-    )
-    assert (result.dtype, result.shape) == (WIDE[dtype], (4, D))
-    for i, (p, s) in enumerate(zip(pages, sets, strict=True)):
-        weight = [float(np.float32(x)) for x in mass.data.view(-1, page)[s].tolist()]
-        best = sorted(range(page), key=lambda j, w=weight: (-w[j], j))[:k]
-        rows = keys.data.reshape(-1, page, D)[p].cpu().double().numpy()
-        off(result[i], rows[best].mean(0), WIDE[dtype])
 
 
 numbers = st.one_of(
@@ -219,37 +139,6 @@ def test_keep_best_keeps_the_best_and_first_in_order(name: str, data: st.DataObj
                     (whole[r, h, best], torch.full_like(whole[r, h, : S - most], slots.fill))
                 )
     assert all(torch.equal(slots.data, whole) for slots, whole in zip(kept, want, strict=True))
-
-
-@pytest.mark.parametrize("dtype", ALLOWED, ids=str)
-@pytest.mark.parametrize("turned", [False, True], ids=["", "turned"])
-def test_carry_takes_slots_from_one_tensor_to_another(engine: Engine, dtype, turned: bool) -> None:
-    require_support(engine, dtype)
-    B, H, D, n = 3, 2, 8, 6
-    source, target = (
-        slots_of(drawn(dtype, B, H, 70, D)),
-        slots_of(drawn(dtype, B, H, 130, D, seed=1)),
-    )
-    rows, start, end = (0, 2), (5, 69), (129, 0)
-    first = [r * H + h for r in rows for h in range(H)]
-    source_at, target_at = (
-        torch.tensor([f * C + s[i // H] for i, f in enumerate(first)], device=DEVICE)
-        for C, s in ((source.capacity, start), (target.capacity, end))
-    )
-    angle = drawn(WIDE[dtype], len(rows), 1, 1, n // 2, seed=2)
-    cos, sin = (torch.cat((f(angle),) * 2, -1) for f in (torch.cos, torch.sin))
-    sin[..., : n // 2] *= -1
-    want = target.data.clone()
-    engine.carry(source, source_at, target, target_at, (cos, sin) if turned else None)
-    for i, r in enumerate(rows):
-        z = source.data[r, :, start[i]].cpu().double().numpy()
-        if turned:
-            by = np.exp(1j * angle[i, 0, 0].cpu().double().numpy())
-            complex_ = (z[:, : n // 2] + 1j * z[:, n // 2 : n]) * by
-            z = np.concatenate((complex_.real, complex_.imag, z[:, n:]), -1)
-        off(target.data[r, :, end[i]], z, dtype)
-        want[r, :, end[i]] = target.data[r, :, end[i]]
-    assert torch.equal(target.data, want)
 
 
 def likeliest_by_hand(probs: np.ndarray, k: int, largest: bool) -> list[int]:

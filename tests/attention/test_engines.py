@@ -231,14 +231,14 @@ def test_probabilities_whatever_the_logits(name: str, lengths: list[int], scale:
 
 def test_the_engine_is_a_value_one_can_ask_for(engine: Engine) -> None:
     model, prompts = tiny_model(dtype=torch.float32).to(DEVICE), [text(20).to(DEVICE)]
-    given = text(1, 40).to(DEVICE)
+    answers = text(1, 40).to(DEVICE)
     quest = attention.get("quest", budget=32, page=4, dense_layers=0)
     with quest.on(model, engine=engine.name) as cache:
-        first = follow(model, cache, prompts, given)
+        first = follow(model, cache, prompts, answers)
         assert cache.stats().engine == engine.name
         assert cache.new().session.engine == engine.name
     with quest.on(model) as cache:
-        assert (follow(model, cache, prompts, given) - first).abs().max() < 1e-4
+        assert (follow(model, cache, prompts, answers) - first).abs().max() < 1e-4
         assert cache.stats().engine == select("auto", DEVICE, torch.float32).name
 
 
@@ -260,12 +260,12 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_give_what_they_give_with_the_plain_engine(engine: Engine, name: str) -> None:
     model, method = tiny_model(layers=1, dtype=torch.float32), attention.get(name, **METHODS[name])
-    prompts, given = [text(n, seed=n).to(DEVICE) for n in (40, 29)], text(2, 5, seed=2).to(DEVICE)
+    prompts, answers = [text(n, seed=n).to(DEVICE) for n in (40, 29)], text(2, 5, seed=2).to(DEVICE)
     model = model.to(DEVICE)
     with method.on(model, engine="torch") as cache:
-        want = follow(model, cache, prompts, given)
+        want = follow(model, cache, prompts, answers)
     with method.on(model, engine=engine.name) as cache:
-        assert (follow(model, cache, prompts, given) - want).abs().max() < 1e-4
+        assert (follow(model, cache, prompts, answers) - want).abs().max() < 1e-4
 
 
 @on_the_cpu

@@ -11,7 +11,7 @@ import torch
 import transformers
 from torch import Tensor
 from transformers import DynamicCache
-from zoo import FAMILIES, HALF, SLIDING, WINDOW, WITHOUT_ROOM, animal, build, config, sliding_layers
+from zoo import FAMILIES, SLIDING, WINDOW, WITHOUT_ROOM, animal, sliding_layers
 
 import attention
 from attention.core.ropes import Rope, rotate
@@ -66,26 +66,6 @@ def test_full_is_transformers_step_by_step(family: str) -> None:
             got = follow(m, cache, list(ids[:, :prompt]), ids[:, prompt:], chunk)
         assert want.abs().max() > 1
         assert (got - want).abs().max() <= tolerance
-
-
-@pytest.mark.parametrize(
-    ("family", "more", "windows"),
-    [
-        ("qwen3", HALF, [None, WINDOW]),
-        ("qwen2_moe", HALF | {"max_window_layers": 2}, [WINDOW, None]),
-        ("qwen3_moe", HALF, [WINDOW, WINDOW]),
-        ("phi3", {"sliding_window": WINDOW}, [WINDOW, WINDOW]),
-    ],
-)
-def test_other_families_slide_where_their_config_says(
-    family: str, more: dict[str, Any], windows: list[int | None]
-) -> None:
-    m, ids = build(config(family, **more)), tokens(2, 2 * WINDOW + 4)
-    want = own(m, ids, WINDOW + 1)
-    with attention.Full().on(m) as cache:
-        got = follow(m, cache, list(ids[:, : WINDOW + 1]), ids[:, WINDOW + 1 :])
-        assert [x.window for x in cache.stats(per_layer=True).layers] == windows
-    assert (got - want).abs().max() < 1e-9
 
 
 @pytest.mark.parametrize("family", SLIDING)
@@ -170,24 +150,6 @@ def test_a_model_that_slides_throughout_leaves_a_method_nothing_and_says_so() ->
         for harmless in (attention.Full().on(m), attention.H2O(budget=5).on(animal("gemma3"))):
             with harmless:
                 pass
-
-
-def test_dense_layers_count_sliding_ones_and_must_leave_one() -> None:
-    m = build(config("gemma3", num_hidden_layers=4), torch.float32)  # layers 1 and 3 are full
-    with attention.Quest(budget=12, page=3, dense_layers=2).on(m) as cache:
-        follow(m, cache, [tokens(20)], tokens(1, 2))
-        layers = cache.stats(per_layer=True).layers
-        assert [x.dense for x in layers] == [False, True, False, False]
-        assert [x.read_max for x in layers] == [WINDOW, 22, WINDOW, 10]
-        assert cache.row_stats().dense_read_mean.tolist() == [22]
-    for family, most in (("gemma3", 1), ("qwen2_sliding", 0), ("llama", 1)):
-        with attention.Quest(budget=12, page=3, dense_layers=most).on(animal(family)):
-            pass
-        with (
-            pytest.raises(attention.InvalidValue, match=f"dense_layers.*at most {most}"),
-            attention.Quest(budget=12, page=3, dense_layers=most + 1).on(animal(family)),
-        ):
-            pass
 
 
 # Turning keys

@@ -13,7 +13,6 @@ from transformers import Cache
 from wild import HYBRID, alone, wild
 
 import attention
-from attention.patching.compiled import NotCompiled, compiled
 from attention.testing.driving import decode, follow, left_padded, prefill, step
 from attention.testing.driving import text as tokens
 
@@ -155,23 +154,6 @@ def test_a_forward_that_broke_off_is_noticed() -> None:
         assert torch.equal(step(m, cache, tokens(1)), step(m, copied, tokens(1)))
     with pytest.raises(attention.InvalidValue, match="past_key_values"):
         step(m, copy.copy(cache), tokens(1))
-
-
-def test_jamba_which_forgets_between_parts_refuses_a_second_one() -> None:
-    m = wild("jamba")
-    with attention.Full().on(m) as cache:
-        assert not cache.session.anatomy.parts
-        prefill(m, cache, [tokens(5)])
-        copied = cache.clone()
-        with pytest.raises(attention.InvalidValue, match=r"2 columns on top.*jamba itself drops"):
-            m(input_ids=tokens(1, 2), past_key_values=cache)
-        assert torch.equal(step(m, cache, tokens(1)), step(m, copied, tokens(1)))
-
-
-def test_a_step_of_a_hybrid_is_not_compiled() -> None:
-    m = wild("lfm2", torch.float32)
-    with attention.Full().on(m) as cache, pytest.raises(NotCompiled, match="2 of the 4 layers"):
-        compiled(m, cache)
 
 
 @families

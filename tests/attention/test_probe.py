@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from typing import Any
 
 import pytest
@@ -83,18 +81,6 @@ def test_a_state_kept_behind_the_cache_is_refused_in_any_precision(dtype: torch.
     refused(wild("recurrent_gemma", dtype), "nothing of layer 0")
 
 
-def test_weights_that_give_no_numbers_are_refused() -> None:
-    m = wild("llama", torch.float32)
-    m.model.norm.weight.fill_(float("nan"))
-    refused(m, "hidden states of a few tokens are finite")
-
-
-def test_attention_to_later_tokens_is_refused() -> None:
-    m = wild("llama", torch.float32)
-    m.config.is_causal = False
-    refused(m, "layer 0 sees later tokens")
-
-
 def test_masks_say_how_far_a_query_sees() -> None:
     def seen(function: Any) -> int | None:
         return survey._window(function, 4096, "a family", 7)
@@ -163,18 +149,6 @@ def test_a_probe_leaves_nothing_behind(family: str) -> None:
     assert called == [1]
     hook.remove()
     assert not any(x._forward_hooks or x._forward_pre_hooks for x in m.modules())
-
-
-def test_a_refused_model_is_left_as_it_was_and_can_go() -> None:
-    m = wild("diffllama", torch.float32)
-    before = m.config._attn_implementation
-    for _ in range(2):
-        refused(m, "model = 'diffllama'")
-    assert m.config._attn_implementation == before
-    gone = weakref.ref(m)
-    del m
-    gc.collect()
-    assert gone() is None
 
 
 # Keys that turn

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,17 +15,8 @@ import attention
 from attention import methods, registry
 from attention.methods import METHODS
 from attention.methods.sink import Sink
-from attention.testing.driving import follow
-from attention.testing.driving import text as tokens
-from tests.attention.oracles.models import tiny_model
 
 GROUP = METHODS.group
-
-
-class Elsewhere(Sink):
-    """A method of another package."""
-
-    name: ClassVar[str] = "elsewhere"
 
 
 def test_every_method_is_named_by_its_file() -> None:
@@ -61,23 +51,6 @@ def test_parameters_survive_json(backend: attention.Backend) -> None:
 def test_what_cannot_be_named_is_refused(name: str, params: dict, says: str) -> None:
     with pytest.raises(attention.InvalidValue, match=says):
         attention.get(name, **params)
-
-
-def test_entry_points_of_other_packages_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = [
-        EntryPoint("elsewhere", f"{__name__}:Elsewhere", GROUP),
-        EntryPoint("wrong", "json:loads", GROUP),
-    ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points * (group == GROUP))
-    assert "elsewhere" in attention.names()
-    backend = attention.get("elsewhere", budget=9)
-    assert type(backend) is Elsewhere
-    m = tiny_model()
-    with backend.on(m) as cache:
-        follow(m, cache, [tokens(12)], tokens(1, 3))
-        assert cache.stats().backend == "elsewhere"
-    with pytest.raises(attention.InvalidValue, match="subclass"):
-        attention.get("wrong")
 
 
 # ---------------------------------------------------------------- packages that are installed
@@ -180,13 +153,6 @@ def test_a_shipped_name_means_the_shipped_method(install: Install) -> None:
         attention.InvalidValue, match=r"name = 'quest': .* belongs to lil-attention"
     ):
         attention.get("lil_rival:Method", budget=64)
-
-
-def test_a_path_cannot_take_the_name_of_an_installed_method(install: Install) -> None:
-    install("lil-first", "lil_first", METHOD.format(name="taken"), "taken")
-    install("lil-second", "lil_second", METHOD.format(name="taken"), "")
-    with pytest.raises(attention.InvalidValue, match=r"belongs to lil-first 1\.5"):
-        attention.get("lil_second:Method", budget=4)
 
 
 class Thawed(attention.Backend):

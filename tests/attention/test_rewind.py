@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from examples import FIRST
-from states import LENGTHS, prompts, record, same_bits
+from states import prompts
 from zoo import WINDOW, animal
 
 import attention
@@ -28,26 +28,6 @@ REWINDABLE = ("noise", "full", "uniform", "oracle", "quest")
 
 
 # Rewinding
-
-
-@pytest.mark.parametrize("backend", FIRST, ids=str)
-def test_whether_a_row_can_be_rewound_is_known_beforehand(backend: attention.Backend) -> None:
-    rewindable = backend.name in REWINDABLE
-    assert backend.rewindable == rewindable
-    m = tiny_model()
-    with backend.on(m) as cache:
-        assert cache.rewindable == rewindable
-        follow(m, cache, prompts(), tokens(3, 3))
-        assert cache.rewindable == rewindable
-        if rewindable:
-            return
-        before = [record(cache, r) for r in range(3)]
-        cache.rewind(ROW, LENGTHS[ROW] + 3)  # nothing to forget
-        with pytest.raises(attention.InvalidValue, match=f"rewind = '{backend.name}'.*bring back"):
-            cache.rewind(ROW, LENGTHS[ROW])
-        for r in range(3):
-            same_bits(cache, r, before[r])
-        assert cache.decoded
 
 
 @pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "qwen2_sliding"])

@@ -12,20 +12,20 @@ from .models import HEADS
 from .naive_model import FAMILIES
 
 BUDGETS = {
-    "sink": (5, 6, 7, 11, 16, 32, 64),
-    "h2o": (2, 3, 4, 7, 16, 33, 64),
-    "quest": (32, 48, 64),
-    "infllm": (16, 17, 23, 32, 48, 64),
+    "sink": (5, 6, 16, 64),
+    "h2o": (2, 3, 16, 33, 64),
+    "quest": (32, 64),
+    "infllm": (16, 17, 32, 64),
 }
 FURTHER_BUDGETS = {
-    "window": (1, 2, 16, 33, 64),
-    "tova": (2, 3, 16, 33, 64),
-    "random": (5, 6, 17, 32, 64),
-    "oracle": (1, 2, 16, 33, 64),
-    "raas": (32, 48, 64),
-    "rkv": (11, 12, 16, 33, 64),
-    "snapkv": (4, 5, 16, 33, 64),
-    "uniform": (1, 16, 64),
+    "window": (1, 2, 33),
+    "tova": (2, 3, 33),
+    "random": (5, 6, 32),
+    "oracle": (1, 2, 33),
+    "raas": (32, 64),
+    "rkv": (11, 12, 33),
+    "snapkv": (4, 5, 33),
+    "uniform": (1, 16),
 }
 # Options and sizes beside the defaults, each with a budget.
 FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -21,12 +21,12 @@ class SnapKVLayer(IntervalLayer):
         gqa: str = "sum",
         **kwargs: Any,
     ) -> None:
-        self.given = window
+        self.requested_window = window
         super().__init__(*args, budget=budget, window=window or 0, **kwargs)
         self.kernel, self.gqa = kernel, gqa
 
     def window_in(self, room: int) -> int:
-        return max(min(32, room // 4), 1) if self.given is None else self.given
+        return max(min(32, room // 4), 1) if self.requested_window is None else self.given
 
     def scores(self, j: int, keys: np.ndarray) -> np.ndarray:
         candidates = len(keys) - self.window

@@ -18,8 +18,8 @@ from torch import Tensor
 
 import attention
 from properties.backends import BACKENDS, EVICTING, METHODS, NOISELESS, h2o, oracle, sink
-from properties.cases import Case, cases, each, of
-from properties.feeding import Session, Shape, Text, session
+from properties.cases import Case, cases, each
+from properties.feeding import Session, Shape, session
 from properties.holding import holds
 
 BUDGETED = tuple(x for x in METHODS if x not in ("full", "uniform", "noise"))
@@ -228,29 +228,3 @@ def test_positions_come_from_tokens_seen(case: Case) -> None:
                     far = distances(case.backend, tokens, query)
                     want = texts[r].logits_at(0, h, query, tokens, far).softmax(0)
                     assert (out[0, 0, h, tokens] - want).abs().max() <= 1e-9
-
-
-@st.composite
-def misplaced(draw: Callable[..., Any], method: str) -> tuple[Case, int, int]:
-    """A case, the forward that gets wrong positions, and by how much they are."""
-    case = draw(of(method, rows=3, prompt=30, steps=12))
-    forward = draw(st.integers(0, len(case.whole) - 1))
-    return case, forward, draw(st.integers(-40, -1) | st.integers(1, 40))
-
-
-@holds(1, *each(METHODS, misplaced))
-def test_the_length_is_the_number_of_tokens_seen(how: tuple[Case, int, int]) -> None:
-    """Contract 5: `get_seq_length()` answers n; other positions are refused, and harmlessly."""
-    case, wrong, off = how
-    texts: list[Text] = case.texts()
-    with session(case.backend, texts) as s:
-        columns = 0
-        for number, counts in enumerate(case.whole):
-            if number == wrong:
-                with pytest.raises(attention.InvalidValue, match="position"):
-                    s.feed(counts, off=off)
-            s.feed(counts)
-            columns += max(counts)
-            assert s.cache.seen.tolist() == s.at
-            assert s.cache.get_seq_length() == columns
-        assert s.at == [n + case.steps for n in case.prompts]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from properties.backends import BACKENDS, METHODS, REDUCTIONS, h2o, infllm, quest
-from properties.cases import Case, cases, each, of, shapes
+from properties.backends import BACKENDS, METHODS, h2o, infllm, quest
+from properties.cases import Case, cases, each, of
 from properties.feeding import Text, play
 from properties.holding import holds
 
@@ -19,7 +18,6 @@ from properties.holding import holds
 BY_NUMBER = ("noise", "random")
 UNNUMBERED = tuple(x for x in METHODS if x not in BY_NUMBER)
 NOT_BY_KV_HEAD = ("full", "sink", "window", "tova", "uniform", "h2o", "quest", "infllm")
-REDUCING = ("h2o", "quest", "oracle", "raas", "rkv", "snapkv")
 
 
 def grouped(x: Tensor, G: int) -> Tensor:
@@ -88,20 +86,3 @@ def test_kv_heads_may_be_written_out(case: Case) -> None:
     ]
     for left, other in zip(outputs(case, texts), outputs(case, written), strict=True):
         assert (left - other.unflatten(1, (-1, G)).squeeze(3)).abs().max() <= 1e-9
-
-
-def reducing(method: str) -> st.SearchStrategy[Case]:
-    backend = quest(rule="kernel") if method == "quest" else BACKENDS[method]()
-    return cases(backend, shape=shapes(G=1), rows=3, steps=16)
-
-
-@holds(1, *each(REDUCING, reducing))
-def test_reductions_agree_without_groups(case: Case) -> None:
-    """G = 1: `sum`, `mean`, `max` and a set per query head are the same."""
-    texts, b = case.texts(), case.backend
-    ways = {"rkv": ("mean", "max")}.get(b.name, REDUCTIONS)
-    ways += ("query_head",) * (b.name in ("h2o", "quest"))
-    others = [x for x in ways if x != b.gqa]
-    other = replace(b, gqa=others[case.seed % len(others)])
-    for left, two in zip(*(play(x, texts, case.whole) for x in (b, other)), strict=True):
-        assert (left - two).abs().max() <= 1e-9

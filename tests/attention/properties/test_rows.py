@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from attention.patching.stats import RowStats
 from properties.backends import METHODS
 from properties.cases import Case, cases, each, of
-from properties.feeding import Session, play, session, text
+from properties.feeding import Session, session, text
 from properties.holding import holds
 
 
@@ -137,24 +137,3 @@ def test_a_row_taken_back_never_produced_the_tail(how: TakenBack) -> None:
         want, one = alone(s, row, case, fed)
         assert (joined(after) - joined(want[-how.more :])).abs().max() <= 1e-9
         same(s, row, one, 0)
-
-
-@st.composite
-def reordered(draw: Callable[..., Any], method: str) -> tuple[Case, list[int]]:
-    case = draw(of(method, steps=20))
-    return case, draw(st.permutations(range(case.rows)))
-
-
-@holds(1, *each(METHODS, reordered))
-def test_permuted_rows_give_permuted_outputs(how: tuple[Case, list[int]]) -> None:
-    """Permuting the rows of a batch permutes its outputs."""
-    case, order = how
-    texts = case.texts()
-    want = play(case.backend, texts, case.whole)
-    got = play(
-        case.backend,
-        [texts[r] for r in order],
-        [[counts[r] for r in order] for counts in case.whole],
-    )
-    for ours, r in enumerate(order):
-        assert (got[ours] - want[r]).abs().max() <= 1e-9

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ROWS = (".csv", ".parquet", ".md", ".tex")
 
 _DTYPES: Mapping[Any, str] = {int: "Int64", float: "Float64", bool: "boolean"}
-_FORMULA = re.compile(r"(?=[=+@\-\t\r])")  # a spreadsheet would compute a text that begins so
+_FORMULA = re.compile(r"\A(?=[=+@\-\t\r])")  # a spreadsheet would compute a text that begins so
 _MARKDOWN = re.compile(r"([\\`*_|<>\[\]#~$])")
 _LATEX = str.maketrans(
     {character: rf"\{character}" for character in "{}$&#%_"}
@@ -177,7 +177,9 @@ def _encoded(frame: pd.DataFrame, suffix: str) -> bytes:
     if suffix == ".parquet":
         return bytes(frame.to_parquet(index=False, engine="pyarrow"))
     texts = frame.select_dtypes(["string", "object"]).columns
-    frame[texts] = frame[texts].apply(lambda column: column.str.replace(_FORMULA, "'", n=1))
+    frame[texts] = frame[texts].apply(
+        lambda column: column.str.replace(_FORMULA, "'", n=1, regex=True)
+    )
     return frame.to_csv(index=False, lineterminator="\n").encode("utf-8", "backslashreplace")
 
 

@@ -11,15 +11,22 @@ from typing import Any
 from attention.errors import InvalidValue
 from experiments.cli.parser import Parser, typed
 from experiments.grid.config import Config
-from experiments.grid.models import REASONER
-from experiments.grid.presets import load, merged, parse_assignment, preset_names
+from experiments.grid.presets import (
+    DEFAULTS,
+    DEMO,
+    default_preset,
+    load,
+    merged,
+    parse_assignment,
+    preset_names,
+)
 
 
 def add_config_flags(
     parser: Parser,
     without: Iterable[str] = (),
     own: Mapping[str, str] = MappingProxyType({}),
-    presets: tuple[str, str] = ("demo", "paper"),
+    presets: tuple[str, str] = (DEMO, DEFAULTS),
 ) -> None:
     """The flags of the keys of a configuration, in groups, each with its default.
 
@@ -27,7 +34,7 @@ def add_config_flags(
         parser: gets them.
         without: keys without a flag.
         own: defaults that the command has for itself, over every preset's.
-        presets: what is taken without --preset: for the reasoner, and with another --model.
+        presets: what is taken without --preset: for the project's own problems, and for others.
     """
     skipped = set(without)
     group = parser.add_argument_group("where values come from (later ones win)")
@@ -35,7 +42,8 @@ def add_config_flags(
     group.add_argument(
         "--preset",
         metavar="NAME|FILE",
-        help=f"{shipped} or a TOML file (default: {presets[0]}, or {presets[1]} with --model)",
+        help=f"{shipped} or a TOML file (default: {presets[0]}; with a model or data set of your own "
+        f"{presets[1]})",
     )
     group.add_argument(
         "--set",
@@ -44,7 +52,7 @@ def add_config_flags(
         metavar="KEY=VALUE",
         help="any key of a preset, such as backend_params.quest.page=16",
     )
-    usual = [load(name) for name in presets]
+    usual = [Config() if name == DEFAULTS else load(name) for name in presets]
     groups: dict[str, Any] = {}
     for key in dataclasses.fields(Config):
         flag, name = _flag(key), key.metadata["group"]
@@ -78,7 +86,9 @@ def _flag(key: dataclasses.Field[Any]) -> str | None:
 def _default(key: str, usual: Sequence[Config]) -> str:
     """The value a preset gives a key, and another preset where it takes effect by itself."""
     ours, other = (typed(getattr(config, key)) for config in usual)
-    return ours if ours == other or key == "models" else f"{ours}; with --model {other}"
+    return (
+        ours if ours == other or key in ("models", "datasets") else f"{ours}; of your own {other}"
+    )
 
 
 def config_from(args: argparse.Namespace, **fixed: Any) -> tuple[str, Config]:
@@ -106,15 +116,10 @@ def config_from(args: argparse.Namespace, **fixed: Any) -> tuple[str, Config]:
         if (flag := getattr(args, declared.name, None)) is not None:
             overrides[declared.name] = flag
     overrides |= fixed
-    preset = args.preset or _default_preset(overrides)
+    preset = args.preset or default_preset(overrides)
     return preset, load(preset, overrides)
 
 
 def _are_tables(value: Any) -> bool:
     """Whether it is a table of tables, as parameters by method are."""
     return isinstance(value, dict) and all(isinstance(table, dict) for table in value.values())
-
-
-def _default_preset(overrides: dict[str, Any]) -> str:
-    """The demo's parameters are made for the reasoner; another model gets the paper's."""
-    return "demo" if overrides.get("models", REASONER) == REASONER else "paper"

@@ -1,4 +1,4 @@
-"""The configuration of a sweep as it is asked for: defaults < preset < command line."""
+"""The configuration of a sweep: base < preset < command line."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ from attention import spec as spelling
 from attention.errors import InvalidValue
 from attention.spec import Aliases, merge, setting
 from experiments.grid.config import Config, check
+from experiments.grid.models import REASONER
+from experiments.reasoner import RECIPES
 
 if TYPE_CHECKING:
     from attention.registry import Registry
+
+
+#: The preset that sweeps of the project's own model and problems stand on, and the name of none.
+DEMO, DEFAULTS = "demo", "defaults"
+
+_LEVELS = {*RECIPES, REASONER}
 
 
 def preset_names() -> tuple[str, ...]:
@@ -45,40 +53,63 @@ def preset_text(name: str) -> str:
 
 
 def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
-    """The configuration of a preset, changed by what the caller says.
+    """The configuration of a preset, changed by the caller's values.
+
+    There is one base for the command line, TOML files and Python: the demo's settings where all
+    models and data sets are the project's own, the defaults of `Config` elsewhere.
 
     Tables (`backend_params`, `penalty_params`, `detector_params`) are merged method by method and
     key by key; every other override replaces the preset's value.
 
+    Args:
+        preset: a name of `preset_names`, the path of a TOML file, or `DEFAULTS` for none.
+        overrides: keys of `Config`.
+
     Raises:
         InvalidValue: an unknown preset or key, or a value that cannot be used.
     """
+    values = {} if preset == DEFAULTS else _read(preset)
+    changes = check(overrides or {}, "the command line")
+    layers = [values, changes]
+    if preset != DEMO and default_preset({**values, **changes}) == DEMO:
+        layers.insert(0, _read(DEMO))
+    merged_values: dict[str, Any] = {}
+    for layer in layers:
+        _choose(layer)
+        for key, value in layer.items():
+            tables = isinstance(value, dict)
+            merged_values[key] = merged(key, merged_values.get(key, {}), value) if tables else value
+    if "detectors" in merged_values:
+        merged_values["detectors"] = _with_opened(merged_values["detectors"])
+    return Config(**merged_values)
+
+
+def default_preset(values: Mapping[str, object]) -> str:
+    """The preset that values stand on: the demo, or none for a user's own model or data set."""
+    keys = {key: values[key] for key in ("models", "datasets") if key in values}
+    named = check(keys, "the command line")
+    own_model = set(named.get("models", ())) - {REASONER}
+    return DEFAULTS if own_model or set(named.get("datasets", ())) - _LEVELS else DEMO
+
+
+def _read(preset: str) -> dict[str, Any]:
+    """The checked values of a preset."""
+    text = preset_text(preset)
     try:
-        raw = tomllib.loads(preset_text(preset))
-    except InvalidValue:  # there is none of that name
-        raise
+        raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOML that is none, or a number too long
         raise InvalidValue("preset", preset, f"valid TOML ({error})") from error
-    values = check(raw, f"preset {preset}")
-    changes = check(overrides or {}, "the command line")
-    _choose(values, changes)
-    for key, given in changes.items():
-        tables = isinstance(given, dict)
-        values[key] = merged(key, values.get(key, {}), given) if tables else given
-    if "detectors" in values:
-        values["detectors"] = _with_opened(values["detectors"])
-    return Config(**values)
+    return check(raw, f"preset {preset}")
 
 
-def _choose(values: dict[str, Any], changes: dict[str, Any]) -> None:
-    """The first so many problems or a sample: what is asked for later takes the other's place."""
-    for asked in (values, changes):
-        if asked.get("sample") and asked.get("limit"):
-            raise InvalidValue("sample", asked["sample"], "--sample or --limit, not both")
-        if asked.get("sample"):
-            asked["limit"] = None
-        elif "limit" in asked:
-            asked["sample"] = None
+def _choose(layer: dict[str, Any]) -> None:
+    """Either `limit` or `sample`: the later layer's choice replaces the earlier one's."""
+    if layer.get("sample") and layer.get("limit"):
+        raise InvalidValue("sample", layer["sample"], "--sample or --limit, not both")
+    if layer.get("sample"):
+        layer["limit"] = None
+    elif "limit" in layer:
+        layer["sample"] = None
 
 
 def _with_opened(detectors: tuple[str, ...]) -> tuple[str, ...]:

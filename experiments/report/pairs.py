@@ -256,7 +256,6 @@ def pass_at(samples: list[Sample], bootstrap: Bootstrap) -> dict[int, Interval]:
 
 def compression_ratio(samples: Sequence[Sample], bootstrap: Bootstrap) -> Interval:
     """Compressed over original bytes of whole outputs, by the last point of each curve."""
-    curves = ((sample.item_id, sample.curve.columns()) for sample in samples)
-    ends = ((item, curve[curve[:, 1] > 0]) for item, curve in curves)
-    ratios = ((item, float(part[-1, 2] / part[-1, 1]), 1) for item, part in ends if len(part))
+    ends = ((s.item_id, [point for point in s.curve if point[1] > 0]) for s in samples)
+    ratios = ((item, points[-1][2] / points[-1][1], 1) for item, points in ends if points)
     return bootstrap.ratio(sums_by_problem(ratios))

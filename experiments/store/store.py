@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attention.errors import InvalidValue
 from experiments.grid.scoring import Gold, Judgement, judged, shown
 from experiments.store.files.filesystem import require_writable
-from experiments.store.files.records import HEAD, Record, Writer, forget_indices, pack, read
+from experiments.store.files.records import HEAD, Record, Writer, pack, read
 from experiments.store.manifest import paths
 from experiments.store.sweeps import read_all
 from lil.trace import Trace
@@ -64,21 +64,22 @@ class Store:
         self.notices, self._records = [], {}
         try:
             files = sorted((self.path / "traces").glob("*.zst"))
-            found = [record for file in files for record in read(file, self.notices)]
-            for record in sorted(found, key=_sweep):  # names of files say nothing of their time
-                self._keep(record)
-            forget_indices(self.path)
+            records = [record for file in files for record in read(file, self.notices)]
+            for record in sorted(records, key=_sweep):  # names of files say nothing of their time
+                self._add(record)
         except OSError as error:
             raise InvalidValue("out", str(self.path), f"a readable folder ({error})") from error
 
-    def _keep(self, record: Record) -> None:
-        # In the order of their sweeps. The same run may be there twice: decoded again for a longer
-        # cap or another signal, retried after a failure, or by two processes at once. A trace beats
-        # a failure, a longer trace a shorter one, more signals fewer. Of other code, or upon
-        # another verdict, the later counts.
+    def _add(self, record: Record) -> None:
+        """Add a record, in the order of sweeps.
+
+        The same run may be there twice: decoded again for a longer cap or another signal, retried
+        after a failure, or by two processes at once. A trace beats a failure, a longer trace a
+        shorter one, more signals fewer. Of other code, or upon another verdict, the later counts.
+        """
         self.changes += 1
         old = self._records.get(record.id)
-        if old is None or _apart(old, record) or old.failed or _beats(record, old):
+        if old is None or _incompatible(old, record) or old.failed or _beats(record, old):
             self._records[record.id] = record
 
     def get(self, id_: str) -> Record | None:
@@ -109,7 +110,13 @@ class Store:
         """
         if not (self.path / "traces").is_dir():
             raise InvalidValue("store", str(self.path), "the folder of a store, with traces/ in it")
-        return _frame(self, self.path, gold)
+        import pandas as pd
+
+        answers = _answers(self.path) if gold is None else gold
+        frame = pd.DataFrame([_row(record, answers) for record in self])
+        # With a missing value among them pandas would make them floats.
+        whole = [name for name in _WHOLE if name in frame]
+        return frame.astype(dict.fromkeys(whole, "Int64"))
 
     def seconds_per_token(self) -> dict[tuple[str, str], float]:
         """What a token took, by model and backend: a row's share of its batch, prompts included."""
@@ -120,16 +127,16 @@ class Store:
                 records.setdefault(
                     (configuration["model"], configuration["backend"]["name"]), []
                 ).append(record)
-        found = {}
-        for key, some in records.items():
-            step = max(1, len(some) // _TIMED)  # spread evenly: later runs are longer
-            traces = [record.trace() for record in some[::step]]
-            timed = [one for one in traces if one.decode_sec is not None and one.tokens]
-            tokens = sum(one.tokens for one in timed)
-            seconds = sum((one.decode_sec or 0.0) + (one.prefill_sec or 0.0) for one in timed)
+        speeds = {}
+        for key, of_backend in records.items():
+            step = max(1, len(of_backend) // _TIMED)  # spread evenly: later runs are longer
+            traces = [record.trace() for record in of_backend[::step]]
+            timed = [trace for trace in traces if trace.decode_sec is not None and trace.tokens]
+            tokens = sum(trace.tokens for trace in timed)
+            seconds = sum((t.decode_sec or 0.0) + (t.prefill_sec or 0.0) for t in timed)
             if seconds:
-                found[key] = seconds / tokens
-        return found
+                speeds[key] = seconds / tokens
+        return speeds
 
     # ------------------------------------------------------------ writing
 
@@ -145,7 +152,7 @@ class Store:
         offset = self._writer.write(blob)
         length = len(blob) - HEAD.size
         record = Record(id_, dict(meta), self._writer.path, offset + HEAD.size, length)
-        self._keep(record)
+        self._add(record)
         return record
 
     def sync(self) -> None:
@@ -174,13 +181,13 @@ class Store:
         self.close()
 
 
-def _apart(one: Record, other: Record) -> bool:
+def _incompatible(left: Record, right: Record) -> bool:
     """Whether two records of a run were made by other code, or upon other verdicts."""
-    mine, theirs = one.notes_code, other.notes_code
+    shared = left.notes_code.keys() & right.notes_code.keys()
     return (
-        one.code != other.code
-        or one.meta.get("verdict") != other.meta.get("verdict")
-        or any(mine[key] != theirs[key] for key in mine.keys() & theirs.keys())
+        left.code != right.code
+        or left.meta.get("verdict") != right.meta.get("verdict")
+        or any(left.notes_code[key] != right.notes_code[key] for key in shared)
     )
 
 
@@ -200,24 +207,7 @@ def _worth(record: Record) -> tuple[int, int]:
 # ---------------------------------------------------------------- as a table
 
 
-def _frame(records: Iterable[Record], folder: Path, answers: Answers | None) -> pd.DataFrame:
-    """One row a run: identity, status, text, tokens, correct and costs; missing is null.
-
-    Args:
-        records: the runs.
-        folder: of their store.
-        answers: by default those of the store's newest sweep that has the problem.
-    """
-    import pandas as pd
-
-    known = _answers(folder) if answers is None else answers
-    frame = pd.DataFrame([_row(record, known) for record in records])
-    # With a missing value among them pandas would make them floats.
-    whole = [name for name in _WHOLE if name in frame]
-    return frame.astype(dict.fromkeys(whole, "Int64"))
-
-
-def _row(record: Record, known: Answers) -> dict[str, Any]:
+def _row(record: Record, answers: Answers) -> dict[str, Any]:
     meta = dict(record.meta)
     configuration = meta.pop("cell")
     for key in ("code", "notes_code", "verdict"):
@@ -226,11 +216,11 @@ def _row(record: Record, known: Answers) -> dict[str, Any]:
     values = {} if record.failed else record.values()
     trace = None if record.failed else Trace.from_dict(values)
     text = None if trace is None else trace.text
-    gold, scorer = known.get((configuration["dataset"], meta["item_id"]), (None, "none"))
-    found = Judgement(None)
+    gold, scorer = answers.get((configuration["dataset"], meta["item_id"]), (None, "none"))
+    judgement = Judgement(None)
     if trace is not None:
         ended = trace.finish == "eos"
-        found = judged(trace.text, gold, scorer, item=meta["item_id"], ended=ended)
+        judgement = judged(trace.text, gold, scorer, item=meta["item_id"], ended=ended)
     return {
         "id": record.id,
         **{key: configuration[key] for key in ("model", "dataset", "dtype")},
@@ -240,10 +230,10 @@ def _row(record: Record, known: Answers) -> dict[str, Any]:
         "penalty": "+".join(p["name"] for p in configuration["penalties"]) or "none",
         **meta,
         "acted": meta.get("detector") is not None,
-        "correct": found.correct,
+        "correct": judgement.correct,
         "gold": shown(gold),
-        "answer": found.answer,
-        "rule": found.rule,
+        "answer": judgement.answer,
+        "rule": judgement.rule,
         "text": text,
         "keys_read": None if trace is None else trace.checks[-1].keys_read,
         **{key: value for key, value in values.items() if key not in _LONG},

@@ -1,7 +1,8 @@
-"""Sweeps as they are read back: what was asked for, which runs that makes, and what is stored."""
+"""Sweeps as they are read back: their configuration, their runs and what is stored of them."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from attention.identity import code
 from attention.spec import IMPORT_PATH
 from experiments.grid import gym
 from experiments.grid.config import Config
+from experiments.grid.data.sets import labels as dataset_labels
 from experiments.grid.detectors import detectors_of
 from experiments.grid.identity import Configuration
 from experiments.grid.plan import Plan, Run
@@ -21,26 +23,18 @@ from experiments.grid.scoring import Scorers, is_path, loaded
 from experiments.grid.stored import backend_of, paths_in, penalties_of
 from experiments.store.files.filesystem import is_locked
 from experiments.store.files.records import Record
+from experiments.store.labels import labels, penalty_labels
 from experiments.store.manifest import paths
-from experiments.store.samples.load import read
-from experiments.store.samples.replay import with_text
+from experiments.store.samples.load import ReadingJob, read
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
-from experiments.store.sweeps import Sweep, SweepGroup, grouped, named, read_all, together
+from experiments.store.sweeps import Sweep, SweepGroup, by_id, groups, latest_compatible, read_all
 
 if TYPE_CHECKING:
     from attention import Backend
     from experiments.grid.experiment import Experiment
     from experiments.grid.plan import Penalties
     from lil import Detector
-
-
-@dataclass(frozen=True)
-class Results:
-    """Samples of all runs of a plan, and how many of them the store cannot serve."""
-
-    samples: list[Sample]
-    missing: int
 
 
 @dataclass(frozen=True)
@@ -84,26 +78,26 @@ class Study:
 
         Args:
             folder: of the store.
-            load: import paths that may be followed where the store names them.
-            sweep: None for the last one and all that fit together with it: the same weights,
+            sweep: None for the last sweep and all that are compatible with it: the same weights,
                 problems, caps, sampling and dtype; "last" for that alone, or the beginning of the
                 id of another.
+            load: import paths that may be followed where the store names them.
 
         Raises:
             InvalidValue: no store there, no such sweep, or a manifest that cannot be read.
         """
         notices: list[str] = []
         if sweep is None:
-            group = together(read_all(folder, notices))
+            sweeps = read_all(folder, notices)
         elif sweep == "last":
-            group = together([Sweep.read(paths(folder)[-1])])
+            sweeps = [Sweep.read(paths(folder)[-1])]
         else:
-            group = together([named(folder, sweep)])
-        return cls._of(Store(folder), group, notices, load)
+            sweeps = [by_id(folder, sweep)]
+        return cls._of(Store(folder), latest_compatible(sweeps), notices, load)
 
     @classmethod
     def each(cls, folder: Path, load: Collection[str] = ()) -> list[Study]:
-        """All sweeps of a store, those that fit together as one study; the newest first.
+        """All sweeps of a store, compatible ones as one study; the newest first.
 
         Args:
             folder, load: see `open`.
@@ -112,9 +106,9 @@ class Study:
             InvalidValue: no store there, or a manifest that cannot be read.
         """
         notices: list[str] = []
-        first, *others = grouped(read_all(folder, notices))
+        first, *others = groups(read_all(folder, notices))
         store = Store(folder)
-        later = (cls._of(store, one, [], load) for one in others)
+        later = (cls._of(store, group, [], load) for group in others)
         return [cls._of(store, first, notices, load), *later]
 
     @classmethod
@@ -122,13 +116,14 @@ class Study:
         cls, store: Store, group: SweepGroup, notices: Sequence[str], load: Collection[str]
     ) -> Study:
         writing = paths(store.path)[-1].stem if is_locked(store.path) else None
-        said = [*notices, *group.warnings(store.path, writing)]
-        values = dict(group.sweeps[0].values) | {"sweeps": [one.summary() for one in group.sweeps]}
+        sentences = [*notices, *group.warnings(store.path, writing)]
+        newest = group.sweeps[0].values
+        values = dict(newest) | {"sweeps": [sweep.summary() for sweep in group.sweeps]}
         config: Config = dataclasses.replace(group.config, load=frozenset(load))
-        return cls(store, group.plan, config, values, group.sweeps, tuple(said))
+        return cls(store, group.plan, config, values, group.sweeps, tuple(sentences))
 
     def with_detectors(self, detectors: Sequence[str]) -> Study:
-        """The same with more detectors, as they are typed; what is there already stays as it is.
+        """The same with more detectors, as the user typed them.
 
         Raises:
             InvalidValue: one that is unknown, or with a value it refuses.
@@ -136,17 +131,17 @@ class Study:
         if not detectors:
             return self
         there = set(paths_in(self.config.detectors))
-        more = [one for one in detectors if not there.intersection(paths_in([one]))]
-        names = dict.fromkeys((*self.config.detectors, *more))
-        study = dataclasses.replace(
-            self, config=dataclasses.replace(self.config, detectors=tuple(names))
-        )
-        asked = dataclasses.replace(self.config, detectors=tuple(detectors))
-        made, wrong = detectors_of(asked)
-        lacking = study._detectors[1]
-        for error in (*wrong.values(), *(lacking[one.name] for one in made if one.name in lacking)):
-            raise error  # somebody typed it
+        more = [text for text in detectors if not there.intersection(paths_in([text]))]
+        names = tuple(dict.fromkeys((*self.config.detectors, *more)))
+        study = dataclasses.replace(self, config=dataclasses.replace(self.config, detectors=names))
+        typed = dataclasses.replace(self.config, detectors=tuple(detectors))
+        built, errors = detectors_of(typed)
+        absent = study._detectors[1]
+        for error in (*errors.values(), *(absent[d.name] for d in built if d.name in absent)):
+            raise error
         return study
+
+    # ------------------------------------------------------------ warnings
 
     @property
     def warnings(self) -> list[str]:
@@ -154,55 +149,55 @@ class Study:
         return [
             *self.store.notices,
             *self.notices,
-            *self._absent,
-            *self._mixed,
-            *self._other_runtimes,
+            *self.manifest.get("notices", ()),
+            *self._absent_detectors,
+            *self._mixed_code,
+            *self._mixed_runtimes,
             *self._unjudged,
         ]
 
     @property
     def detectors(self) -> list[Detector]:
-        """Those of the configuration; of a store's, those that are here."""
+        """Those of the configuration; of a stored one, those that are here."""
         return self._detectors[0]
 
     @cached_property
     def _detectors(self) -> tuple[list[Detector], dict[str, InvalidValue]]:
-        found, absent = detectors_of(self.config)
-        for detector in found if not self.config.typed else ():
+        if self.experiment is not None:
+            return [*self.experiment.detectors], {}
+        detectors, absent = detectors_of(self.config)
+        for detector in detectors if not self.config.typed else ():
             if lacking := self.without_notes(detector, other_code=True):
                 allowed = f"notes that its code took as it is now: {lacking} runs have others'"
                 absent[detector.name] = InvalidValue("detector", detector.name, allowed)
-        return [one for one in found if one.name not in absent], absent
+        return [d for d in detectors if d.name not in absent], absent
 
     def without_notes(self, detector: Detector, *, other_code: bool = False) -> int:
         """Runs without what a detector notes of what the model computed, by its code as it is now.
 
         Args:
             detector: that is to be replayed.
-            other_code: count those alone in which other code has taken its notes.
+            other_code: count only runs in which other code has taken its notes.
         """
         if not detector.signals:
             return 0
-        signals, made_by = sorted(detector.signals), code(detector)
-        served = [record for run in self.runs() if (record := self.usable(run)) is not None]
+        signals, own = sorted(detector.signals), code(detector)
+        records = [record for run in self.runs() if (record := self.usable(run)) is not None]
         if other_code:
-            return sum(one.has(signals) and not one.noted_by(made_by) for one in served)
-        return sum(not (one.has(signals) and one.noted_by(made_by)) for one in served)
+            return sum(record.has(signals) and not record.noted_by(own) for record in records)
+        return sum(not (record.has(signals) and record.noted_by(own)) for record in records)
 
     @property
-    def _absent(self) -> list[str]:
-        """Detectors that the store names and that are not here."""
-        told = []
+    def _absent_detectors(self) -> Iterator[str]:
         for entry, error in () if self.config.typed else self._detectors[1].items():
             line = f"{self.folder}: detector {entry} is not here and left out: {error}"
             if IMPORT_PATH.fullmatch(str(error.value)):
                 flag = "--detector" if error.field == "detector" else "--load"
                 line += f"; {flag} {error.value} loads it"
-            told.append(line)
-        return told
+            yield line
 
-    @cached_property
-    def _mixed(self) -> list[str]:
+    @property
+    def _mixed_code(self) -> Iterator[str]:
         """Runs that were decoded by other code than the newest of the same classes."""
         runs: dict[str, dict[str, list[str]]] = {}
         for run in self.runs():
@@ -212,45 +207,42 @@ class Study:
             sweep = str(record.meta["sweep"])
             for key, digest in {**record.code, **record.notes_code}.items():
                 runs.setdefault(key, {}).setdefault(digest, []).append(sweep)
-        told = []
         for key, by_digest in runs.items():
-            newest = max(by_digest, key=lambda one: max(by_digest[one]))
-            every, last = sum(map(len, by_digest.values())), len(by_digest[newest])
-            if last < every:
-                told.append(
-                    f"{self.folder}: {every - last} of {every} runs were decoded with another "
+            newest = max(by_digest, key=lambda digest: max(by_digest[digest]))
+            count, last = sum(map(len, by_digest.values())), len(by_digest[newest])
+            if last < count:
+                yield (
+                    f"{self.folder}: {count - last} of {count} runs were decoded with another "
                     f"{key} than the newest; their sweep's command with --again decodes them anew"
                 )
-        return told
 
     @property
-    def _other_runtimes(self) -> Iterator[str]:
-        """Configurations measured against full attention that something else has decoded."""
-        apart: dict[tuple[str, str, str], int] = {}
+    def _mixed_runtimes(self) -> Iterator[str]:
+        """Configurations measured against full attention that another runtime decoded."""
+        pairs: collections.Counter[tuple[str, str, str]] = collections.Counter()
         for run in self.runs():
             record = None if run.configuration.is_full else self.store.get(run.id)
             full = self.store.get(self.plan.full(run).id)
             if record is None or full is None:
                 continue
-            mine, theirs = record.meta.get("runtime"), full.meta.get("runtime")
-            if mine and theirs and mine != theirs:  # before there were several it was not noted
-                key = (run.configuration.name, mine, theirs)
-                apart[key] = apart.get(key, 0) + 1
-        for (told, mine, theirs), count in apart.items():
+            left, right = record.meta.get("runtime"), full.meta.get("runtime")
+            if left and right and left != right:  # older records do not name it
+                pairs[run.configuration.name, left, right] += 1
+        for (name, left, right), count in pairs.items():
+            subject = "1 run of {} is" if count == 1 else f"{count} runs of {{}} are"
             yield (
-                f"{self.folder}: {count} run{'' if count == 1 else 's'} of {told}, decoded by "
-                f"{mine}, {'is' if count == 1 else 'are'} measured against full attention decoded "
-                f"by {theirs}"
+                f"{self.folder}: {subject.format(name)} decoded by {left} and measured against "
+                f"full attention decoded by {right}"
             )
+
+    # ------------------------------------------------------------ scorers
 
     @property
     def _unjudged(self) -> Iterator[str]:
-        lacking = sorted(self.needs() - self.scorers.keys())
-        for path in lacking:
+        for path in sorted(self.needs() - self.scorers.keys()):
+            what, flag = "a function that is not loaded", path
             if gym.is_named(path):
-                what, flag = "a generator that is asked where you say so alone", gym.SCORER
-            else:
-                what, flag = "a function that is not loaded", path
+                what, flag = "a generator that is not asked", gym.SCORER
             yield (
                 f"{self.folder}: answers are judged by {path}, {what}: "
                 f"what is right is not known (--scorer {flag} loads it)"
@@ -258,14 +250,14 @@ class Study:
 
     def needs(self) -> set[str]:
         """Paths of scorers that do not ship and judge its problems."""
-        every = (one.scorer for problems in self.plan.items.values() for one in problems)
-        return set(filter(is_path, every))
+        problems = (p for of_set in self.plan.items.values() for p in of_set)
+        return {problem.scorer for problem in problems if is_path(problem.scorer)}
 
     def needs_any(self, scorer: str) -> bool:
         """Whether a scorer that the user named judges some of its problems."""
-        return bool(self._meant(scorer))
+        return bool(self._paths_of(scorer))
 
-    def _meant(self, scorer: str) -> list[str]:
+    def _paths_of(self, scorer: str) -> list[str]:
         """The paths that a name means: itself, or those of every generator."""
         needed = sorted(self.needs())
         if scorer == gym.SCORER:
@@ -283,13 +275,14 @@ class Study:
         """
         if scorer is None:
             return self
-        meant = self._meant(scorer)
-        if not meant:
+        if not (own := self._paths_of(scorer)):
             needed = sorted(self.needs())
             none = "no scorer: the store's problems are judged by one that ships"
             allowed = f"one that the store names: {', '.join(needed)}" if needed else none
             raise InvalidValue("scorer", scorer, allowed, needed)
-        return dataclasses.replace(self, scorers={**self.scorers, **loaded(*meant)})
+        return dataclasses.replace(self, scorers={**self.scorers, **loaded(*own)})
+
+    # ------------------------------------------------------------ runs and their caps
 
     @property
     def folder(self) -> Path:
@@ -404,19 +397,32 @@ class Study:
         detectors: Sequence[Detector],
         on_run: Callable[[], None] | None = None,
         *,
-        texts: bool = True,
         workers: int = 1,
-        named: Sequence[str] | None = None,
-    ) -> Results:
-        """Every run as decoded, and as each detector would have left it.
+        configurations: Sequence[Configuration] | None = None,
+    ) -> list[Sample]:
+        """Every run as decoded, and as each detector would have left it, without texts.
 
         Args:
             detectors: replayed over each trace.
             on_run: called for each run that is done, for a progress bar.
-            texts: also the outputs' texts, for which every trace is read; without them, only those
-                that have not been read before.
-            workers, named: see `reading.read`.
+            workers: processes that read traces.
+            configurations: of the plan; None for all.
         """
-        found = read(self, detectors, on_run, workers, named=named)
-        runs = {sample.run for sample in found if sample.status == "missing"}
-        return Results([*with_text(found, self.store)] if texts else found, len(runs))
+        named = list(zip(labels(detectors), detectors, strict=True))
+        datasets = dataset_labels([c.dataset for c in self.plan.configurations])
+        penalties = penalty_labels(self.plan)
+        jobs = [
+            ReadingJob(
+                configuration,
+                tuple(
+                    (run, self.store.get(run.id), self.caps(run))
+                    for run in self.plan.runs(configuration)
+                ),
+                datasets[configuration.dataset],
+                penalty,
+                tuple(pair for pair in named if self.supports(pair[1], configuration)),
+            )
+            for configuration, penalty in zip(self.plan.configurations, penalties, strict=True)
+            if configurations is None or configuration in configurations
+        ]
+        return read(jobs, self.store, self.scorers, on_run, workers)

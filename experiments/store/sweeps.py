@@ -65,10 +65,10 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SweepGroup:
-    """Sweeps that fit together, the newest first, and why others do not fit them."""
+    """Compatible sweeps, the newest first, and why others are incompatible, by their ids."""
 
     sweeps: tuple[Sweep, ...]
-    apart: Mapping[str, str] = field(default_factory=dict)
+    incompatible: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def plan(self) -> Plan:
@@ -89,13 +89,12 @@ class SweepGroup:
     def config(self) -> StoredConfig:
         """The newest's, with the names of all the methods that the others used."""
 
-        def names(key: str) -> tuple[str, ...]:
-            typed = (name for sweep in self.sweeps for name in getattr(sweep.config, key))
-            return tuple(dict.fromkeys(typed))
-
         keys = ("models", "datasets", "backends", "budgets", "penalties")
-        every: dict[str, Any] = {key: names(key) for key in keys}
-        return dataclasses.replace(self.sweeps[0].config, **every)
+        union: dict[str, Any] = {
+            key: tuple(dict.fromkeys(v for s in self.sweeps for v in getattr(s.config, key)))
+            for key in keys
+        }
+        return dataclasses.replace(self.sweeps[0].config, **union)
 
     def warnings(self, folder: Path, writing: str | None) -> list[str]:
         """What a reader of their results should know, a sentence each.
@@ -104,35 +103,34 @@ class SweepGroup:
             folder: of the store.
             writing: the sweep that is at work there, if one is.
         """
-        said = []
-        if self.apart:
-            reasons = "; ".join(f"{id_}: {why}" for id_, why in self.apart.items())
-            one = len(self.apart) == 1
-            said.append(
-                f"{folder}: {len(self.apart)} sweep{'' if one else 's'} left out that "
-                f"do{'es' if one else ''} not fit the last one ({reasons}); "
-                f"`lil report {folder} --sweep {'ID' if one else 'ID|all'}` shows "
-                f"{'it' if one else 'them'}"
+        sentences = []
+        if self.incompatible:
+            reasons = "; ".join(f"{id_}: {why}" for id_, why in self.incompatible.items())
+            count = len(self.incompatible)
+            subject = "1 sweep is" if count == 1 else f"{count} sweeps are"
+            which = "--sweep ID` shows it" if count == 1 else "--sweep ID|all` shows them"
+            sentences.append(
+                f"{folder}: {subject} left out, incompatible with the last one ({reasons}); "
+                f"`lil report {folder} {which}"
             )
         for sweep in self.unfinished():
             status = sweep.status
             if status == "running":
                 status = "still running" if sweep.id == writing else "killed"
-            said.append(
-                f"{folder}: sweep {sweep.id} of {sweep.values['started']} is unfinished ({status})"
-            )
-        return said
+            started = sweep.values["started"]
+            sentences.append(f"{folder}: sweep {sweep.id} of {started} is unfinished ({status})")
+        return sentences
 
     def unfinished(self) -> list[Sweep]:
-        """Sweeps that did not end by themselves, unless a newer one has all their cells."""
-        found: list[Sweep] = []
+        """Sweeps that did not end by themselves, unless a newer one has all their configurations."""
+        unfinished: list[Sweep] = []
         done: list[Configuration] = []
         for sweep in self.sweeps:
             if sweep.status == "finished":
                 done += sweep.plan.configurations
-            elif any(configuration not in done for configuration in sweep.plan.configurations):
-                found.append(sweep)
-        return found
+            elif any(c not in done for c in sweep.plan.configurations):
+                unfinished.append(sweep)
+        return unfinished
 
 
 def read_all(folder: Path, notices: list[str]) -> list[Sweep]:
@@ -141,90 +139,92 @@ def read_all(folder: Path, notices: list[str]) -> list[Sweep]:
     Raises:
         InvalidValue: no store there, or the manifest of its last sweep is damaged.
     """
-    found = []
+    sweeps = []
     *older, last = manifest.paths(folder)
     for path in reversed(older):
         try:
-            found.append(Sweep.read(path))
+            sweeps.append(Sweep.read(path))
         except InvalidValue as error:
             notices.append(f"{path} is left out: {error}")
-    return [Sweep.read(last), *found]
+    return [Sweep.read(last), *sweeps]
 
 
-def named(folder: Path, id_: str) -> Sweep:
-    """The sweep whose id begins so.
+def by_id(folder: Path, id_: str) -> Sweep:
+    """The sweep whose id begins with this text.
 
     Raises:
         InvalidValue: none does, or several do.
     """
     known = {path.stem: path for path in manifest.paths(folder)}
-    fit = [stem for stem in known if stem == id_] or [s for s in known if s.startswith(id_)]
-    if len(fit) != 1 or not id_:
+    ids = [stem for stem in known if stem == id_] or [s for s in known if s.startswith(id_)]
+    if len(ids) != 1 or not id_:
         allowed = f"last, all, or the beginning of one of {', '.join(known)}"
         raise InvalidValue("sweep", id_, allowed, known)
-    return Sweep.read(known[fit[0]])
+    return Sweep.read(known[ids[0]])
 
 
-def together(sweeps: Sequence[Sweep]) -> SweepGroup:
-    """The newest sweep and all others that fit it and each other."""
-    chosen = list(sweeps[:1])
-    apart: dict[str, str] = {}
+def latest_compatible(sweeps: Sequence[Sweep]) -> SweepGroup:
+    """The first sweep and all others that are compatible with it and each other."""
+    group = list(sweeps[:1])
+    incompatible: dict[str, str] = {}
     for sweep in sweeps[1:]:
-        why = next(filter(None, (_unfit(sweep, other) for other in chosen)), None)
+        why = next(filter(None, (_why_incompatible(sweep, member) for member in group)), None)
         if why is None:
-            chosen.append(sweep)
+            group.append(sweep)
         else:
-            apart[sweep.id] = why
-    return SweepGroup(tuple(chosen), apart)
+            incompatible[sweep.id] = why
+    return SweepGroup(tuple(group), incompatible)
 
 
-def grouped(sweeps: Sequence[Sweep]) -> list[SweepGroup]:
-    """All sweeps in as few groups that fit together as there are."""
-    groups = []
+def groups(sweeps: Sequence[Sweep]) -> list[SweepGroup]:
+    """All sweeps in as few compatible groups as there are."""
+    all_groups = []
     left = list(sweeps)
     while left:
-        group = together(left)
-        groups.append(SweepGroup(group.sweeps))
-        left = [sweep for sweep in left if sweep.id in group.apart]
-    return groups
+        group = latest_compatible(left)
+        all_groups.append(SweepGroup(group.sweeps))
+        left = [sweep for sweep in left if sweep.id in group.incompatible]
+    return all_groups
 
 
-def _unfit(one: Sweep, other: Sweep) -> str | None:
+def _why_incompatible(left: Sweep, right: Sweep) -> str | None:
     """Why two sweeps cannot be shown together; None where they can."""
     for key in _SAME:
-        mine, theirs = getattr(one.config, key), getattr(other.config, key)
-        if mine != theirs:
-            return f"{key} {mine}, not {theirs}"
-    mine_, theirs_ = _digests(one.plan), _digests(other.plan)
-    for model in mine_.keys() & theirs_.keys():
-        if mine_[model] != theirs_[model]:
+        values = getattr(left.config, key), getattr(right.config, key)
+        if values[0] != values[1]:
+            return f"{key} {values[0]}, not {values[1]}"
+    left_digests, right_digests = _digests(left.plan), _digests(right.plan)
+    for model in left_digests.keys() & right_digests.keys():
+        if left_digests[model] != right_digests[model]:
             return f"other weights under the name {model}"
-    for (model, dataset), problems in one.plan.items.items():
-        for (model_, dataset_), others in other.plan.items.items():
-            prompts = model == model_  # models put problems in prompts of their own
-            if dataset == dataset_ and _asked(problems, prompts) != _asked(others, prompts):
+    for (model, dataset), problems in left.plan.items.items():
+        for (other_model, other_dataset), others in right.plan.items.items():
+            prompts = model == other_model  # models put problems in prompts of their own
+            if dataset == other_dataset and _problems(problems, prompts) != _problems(
+                others, prompts
+            ):
                 return f"other problems in {dataset}"
-    if _decoded_with(one) != _decoded_with(other):
+    if _decoded_with(left) != _decoded_with(right):
         return "other detectors that act or read the model's states"
     return None
 
 
 def _digests(plan: Plan) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    digests: dict[str, set[str]] = {}
     for configuration in plan.configurations:
-        found.setdefault(configuration.model, set()).add(configuration.model_digest)
-    return found
+        digests.setdefault(configuration.model, set()).add(configuration.model_digest)
+    return digests
 
 
-def _asked(problems: Sequence[PlannedProblem], prompts: bool) -> list[tuple[object, ...]]:
+def _problems(problems: Sequence[PlannedProblem], prompts: bool) -> list[tuple[object, ...]]:
     """What makes them the same problems."""
-    return [(one.item_id, one.gold, one.scorer, prompts and one.prompt) for one in problems]
+    return [(p.item_id, p.gold, p.scorer, prompts and p.prompt) for p in problems]
 
 
 def _decoded_with(sweep: Sweep) -> set[str]:
     """Detectors whose samples need more of a store than plain traces; others are only replayed."""
     return {
-        json.dumps({key: one[key] for key in one if key != "signals"}, sort_keys=True)
-        for one in sweep.values["detectors"]
-        if one.get("on_stop", {}).get("name", "stop") != "stop" or one.get("signals")
+        json.dumps({key: value for key, value in d.items() if key != "signals"}, sort_keys=True)
+        for d in sweep.values["detectors"]
+        if d.get("on_stop", {}).get("name", "stop") != "stop" or d.get("signals")
     }

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from experiments.grid import models
 from experiments.grid.identity import Configuration
-from experiments.store.samples import load as samples
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep.decoder import (
@@ -215,7 +214,7 @@ class _ModelRuns:
     def _read_samples(self) -> None:
         """Put samples into the cache, for the report."""
         while self.unread:
-            samples.read(self.study, self.detectors, configurations=[self.unread.pop()])
+            self.study.samples(self.detectors, configurations=[self.unread.pop()])
 
 
 def _batches(configurations: Sequence[Configuration]) -> list[list[Configuration]]:

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from experiments.store.samples.sample import Points, Sample
+from experiments.store.samples.sample import Sample
 
 
 def sample(item: int | str = 0, **fields: Any) -> Sample:
@@ -44,7 +44,7 @@ def sample(item: int | str = 0, **fields: Any) -> Sample:
         "batch_size": 8,
     }
     told = values | fields
-    return Sample(**told | {"curve": Points(told["curve"])})
+    return Sample(**told | {"curve": tuple(told["curve"])})
 
 
 def sparse(item: int | str = 0, **fields: Any) -> Sample:
@@ -78,7 +78,7 @@ def guarded(plain: Sample, at: int | None) -> Sample:
         stopped_at=at,
         decode_sec=(plain.decode_sec or 0) * share,
         keys_read=(plain.keys_read or 0) * share,
-        curve=Points(point for point in plain.curve if (point[0] or 0) <= at),
+        curve=tuple(point for point in plain.curve if (point[0] or 0) <= at),
     )
 
 
@@ -150,6 +150,6 @@ def _run(
         keys_read=float(read),
         decode_sec=tokens * 0.002,
         prefill_sec=0.01,
-        curve=Points(curve),
+        curve=tuple(curve),
         repeated=loops,
     )

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +13,7 @@ from sweeping import go
 from test_sweep import tokens_of
 
 from attention import Full
-from attention.errors import InvalidValue
 from attention.patching import compiled as steps
-from attention.patching.graphed import GraphedStep
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.store import manifest
@@ -29,7 +23,6 @@ from experiments.sweep import sweep
 from experiments.sweep.decoder import AS_IT_IS, ELSEWHERE, NOT_COMPILED, compile_step
 from experiments.sweep.missing_runs import MissingRuns
 from lil.decoding import compiling
-from tests.graphs import on_a_cpu
 
 Make = Callable[..., Config]
 GRID: dict[str, Any] = {
@@ -54,17 +47,6 @@ def _one_thread() -> Iterator[None]:
 def loaded(tiny_model: Path) -> models.LoadedModel:
     """A model as workers have it."""
     return models.load(models.find(str(tiny_model)), "float64", "cpu")
-
-
-def test_a_mode_is_one_of_three(tiny_config: Make) -> None:
-    assert tiny_config(**GRID).compile == "auto"
-    with pytest.raises(InvalidValue, match="compile"):
-        tiny_config(**GRID, compile="kept")
-
-
-def test_jobs_use_what_is_kept_and_compile_nothing(tiny_config: Make) -> None:
-    assert tiny_config(**GRID).decode_options()["compile"] == "kept"
-    assert tiny_config(**GRID, compile="off").decode_options()["compile"] == "off"
 
 
 def test_what_becomes_of_compiling_is_said(
@@ -111,68 +93,6 @@ def test_a_compiled_sweep_has_the_same_runs(
         go(tiny_config(**GRID, compile="on", workers=workers), tmp_path / folder)
         assert manifest.read(tmp_path / folder)["compile"].startswith(told)
         assert tokens_of(tmp_path / folder) == tokens_of(tmp_path / "off")
-
-
-@pytest.mark.parametrize("detectors", ["none", "budget,stall(longest=3)"])
-def test_a_sweep_of_graphs_has_the_same_runs(
-    detectors: str, tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a CPU with the stand-in for CUDA graphs: captured once, and used by all jobs."""
-    tiny_config = partial(tiny_config, detectors=detectors)
-    go(tiny_config(**GRID, compile="off"), tmp_path / "off")
-    ran: list[GraphedStep] = []
-    run = GraphedStep.run
-    monkeypatch.setattr(
-        GraphedStep, "run", lambda self, *given: ran.append(self) or run(self, *given)
-    )
-    with on_a_cpu():
-        go(tiny_config(**GRID, compile="on"), tmp_path / "on")
-    assert manifest.read(tmp_path / "on")["compile"].startswith("captured as graphs in ")
-    assert tokens_of(tmp_path / "on") == tokens_of(tmp_path / "off")
-    assert len(set(map(id, ran))) == 1
-    assert len(ran) > 24
-    assert bool(ran[0].states) == ("stall" in detectors)
-
-
-REGISTERED = """
-from multiprocessing import resource_tracker
-
-send = resource_tracker.ResourceTracker._send
-
-
-def told(self, command, name, kind):
-    with open({log!r}, "a") as log:
-        log.write(f"{{command}} {{kind}}\\n")
-    send(self, command, name, kind)
-
-
-resource_tracker.ResourceTracker._send = told
-"""
-
-
-@pytest.mark.slow
-def test_workers_that_compiled_leave_nothing_behind(tiny_model: Path, tmp_path: Path) -> None:
-    (tmp_path / "site").mkdir()
-    log = str(tmp_path / "registered")
-    (tmp_path / "site" / "sitecustomize.py").write_text(REGISTERED.format(log=log))
-    flags = "--preset demo-small --limit 2 --backend full,h2o --budget 32 --max-new-tokens 24"
-    flags += f" --model {tiny_model} --workers 2 --compile on --no-figures --no-page"
-    own = {"LIL_CACHE": str(tmp_path / "cache"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "t")}
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments.cli", "sweep", *flags.split(), "--out", tmp_path / "o"],
-        env={**os.environ, **own, "PYTHONPATH": str(tmp_path / "site"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert manifest.read(tmp_path / "o")["compile"].startswith("compiled in ")
-    assert not Path(log).exists(), Path(log).read_text()  # a killed worker would leave it
-    assert "leaked" not in done.stderr
-    assert [path.suffix for path in sorted((tmp_path / "cache" / "steps").iterdir())] == [
-        ".pt2",
-        ".lock",
-    ]
 
 
 def test_a_sweep_that_cannot_compile_says_so_once(

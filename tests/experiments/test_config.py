@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from pathlib import Path
 
 import pytest
 
 import attention
-from attention.engines import ENGINES
 from attention.errors import InvalidValue
-from experiments.grid import config
 from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import run_id
@@ -73,51 +70,6 @@ def test_the_paper_preset_holds_the_papers_grid() -> None:
     assert config.budgets == (128, 256, 512, 1024)
     assert config.limit == 200
     assert config.detector_params["guardian"]["f"] == 250
-
-
-def test_the_lz_preset_tries_the_papers_strengths() -> None:
-    config = load("lz-paper")
-    _, *alone = build_penalties(config)
-    told = [{"name": one.name, **one.params()} for (one,) in alone]
-    lz, repetition, frequency = (
-        [one for one in told if one["name"] == name] for name in ("lz", "repetition", "frequency")
-    )
-    assert [(one["alpha"], one["window"], one["buffer"]) for one in lz] == [(0.15, 512, 32)]
-    assert [one["penalty"] for one in repetition] == [1.1, 1.2, 1.25, 1.3, 1.5]
-    assert [one["strength"] for one in frequency] == [0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 0.9, 1.0]
-    assert (config.top_p, config.top_k, config.max_new_tokens) == (0.95, 40, 24000)
-    assert (config.temperature, config.sparse_cap(5)) == (0.0, 24000)
-
-
-def test_the_wsc_preset_is_the_papers_setting() -> None:
-    config = load("wsc-paper")
-    shipped = {"chopper": {"weights": "experiments.reasoner:chopper-2.safetensors"}}
-    params = {
-        name: {**config.detector_params.get(name, {}), **shipped.get(name, {})}
-        for name in ("chopper", "guardian")
-    }
-    stop, again, _ = build_detectors(dataclasses.replace(config, detector_params=params))
-    told = again.params()
-    assert (told["threshold"], told["short"]) == (0.5, 10)
-    assert (told["long_streak"], told["short_streak"]) == (2, 5)
-    assert told["on_stop"]["tokens"] == 4096
-    assert "core problem" in told["on_stop"]["cue"]
-    assert stop.action.ends
-    assert (config.max_new_tokens, config.temperature, config.backends) == (32768, 0.0, ("full",))
-
-
-@pytest.mark.parametrize(
-    ("entry", "words"),
-    [
-        ("repetition(penalty=1.2", r"NAME\(PARAMETER=VALUE\)"),
-        ("repetition(1.2)", r"NAME\(PARAMETER=VALUE\)"),
-        ("repetition(strength=1.2)", "strength"),
-        ("reptition(penalty=1.2)", "did you mean 'repetition'"),
-    ],
-)
-def test_a_strength_that_cannot_be_used(entry: str, words: str) -> None:
-    with pytest.raises(InvalidValue, match=words):
-        build_penalties(load("demo", {"penalties": [entry]}))
 
 
 def test_one_penalty_at_two_strengths_is_rebuilt_as_it_was() -> None:
@@ -241,18 +193,6 @@ def test_the_resolved_configuration_loads_again() -> None:
     config = load("demo", {"temperature": 0.5, "top_k": 10})
     assert load("demo-small", config.to_dict()) == config
     assert set(config.to_dict()) == {field.name for field in dataclasses.fields(Config)}
-
-
-def test_nothing_in_a_preset_is_unknown_to_the_dataclass() -> None:
-    for name in preset_names():
-        unknown = set(tomllib.loads(preset_text(name))) - {
-            f.name for f in dataclasses.fields(Config)
-        }
-        assert not unknown
-
-
-def test_the_engines_are_those_there_are() -> None:
-    assert set(config.ENGINES) == set(ENGINES)
 
 
 def test_a_number_too_long_to_print_is_refused_like_another(tmp_path: Path) -> None:

@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import lil
 from attention.errors import InvalidValue
-from attention.spec import Spec, values
+from attention.spec import Spec
 from experiments.grid.detectors import build_detectors, choices_of, combined, defaults_of
 from experiments.grid.presets import load
 from experiments.store.labels import labels
-from lil.chopper import Classifier
 from lil.detectors import DETECTORS, build
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("1,2", [1, 2]),
-        (" 0.5 , .25,1e-2", [0.5, 0.25, 0.01]),
-        ("deflate,zstd", ["deflate", "zstd"]),
-        ("true", [True]),
-        ("[1, 2],[3]", [[1, 2], [3]]),
-        ('{name = "stop"}', [{"name": "stop"}]),
-        ("7,x", [7, "x"]),
-        ("a(b=1,c=2),d", ["a(b=1,c=2)", "d"]),
-        ("", []),
-        (",", []),
-    ],
-)
-def test_values(text: str, expected: list[Any]) -> None:
-    found = values(text)
-    assert (found, [*map(type, found)]) == (expected, [*map(type, expected)])
 
 
 def test_a_choice_names_detector_and_parameter() -> None:
@@ -73,11 +50,6 @@ def test_a_detector_is_no_part_of_itself() -> None:
     assert [part.name for part in detector.detectors] == ["cycle", "either"]
 
 
-def test_an_action_is_said_of_the_whole() -> None:
-    with pytest.raises(InvalidValue, match="an action behind the whole"):
-        lil.Either("cycle:answer+guardian")
-
-
 def test_every_combination_on_top_of_what_the_sweep_had() -> None:
     own = {"cycle": {"min_tokens": 7}, "budget": {"tokens": 9}}
     config = load("demo", {"detector_params": own})
@@ -98,18 +70,6 @@ def test_every_combination_on_top_of_what_the_sweep_had() -> None:
     assert combined(config, [Spec("budget")], {})[0].params()["tokens"] == 9
     (brought,) = combined(config, [Spec("cycle", {"repeats": 9})], {"cycle": {"max_period": [5]}})
     assert [brought.params()[key] for key in ("repeats", "max_period", "min_tokens")] == [9, 5, 7]
-
-
-def test_a_threshold_is_a_rate_of_its_own_f() -> None:
-    config = load("demo", {"detector_params": {"guardian": {"f": 50}}})
-    guardian = [Spec("guardian")]
-    found = combined(config, guardian, {"guardian": {"t": [5, 10]}})
-    assert [d.params()["rate"] for d in found] == [0.1, 0.2]
-    both = combined(config, guardian, {"guardian": {"t": [20], "f": [250, 500]}})
-    assert [(d.params()["f"], d.params()["rate"]) for d in both] == [(250, 0.08), (500, 0.04)]
-    assert config.detector_params["guardian"]["rate"] == 0.08
-    (later,) = build_detectors(load("demo", {"detector_params": {"guardian": {"t": 10}}}))[:1]
-    assert later.params()["rate"] == 0.1
 
 
 @pytest.mark.parametrize(
@@ -143,27 +103,6 @@ def test_a_detector_brings_its_own_parameters() -> None:
     for bad in ("guardian(f)", "guardian(f=250", "guardian(g=3)"):
         with pytest.raises(InvalidValue):
             build_detectors(load("demo", {"detectors": bad}))
-
-
-def test_parts_that_differ_have_names_that_differ() -> None:
-    made = [
-        lil.Either([{"name": "guardian", "rate": rate}, {"name": "both", "parts": [part, "cycle"]}])
-        for rate in (0.02, 0.08)
-        for part in ("budget", {"name": "budget", "tokens": 9})
-    ]
-    found = labels(made)
-    assert len(set(found)) == 4
-    assert found[0] == ("either(parts=guardian(rate=0.02)+both(parts=budget(tokens=2048)+cycle))")
-
-
-def test_a_path_of_weights_is_no_part_of_an_acting_run(tmp_path: Path) -> None:
-    layer = Classifier(torch.ones(4), 0.0, -1, "a model")
-    found = []
-    for name in ("one", "two"):
-        layer.save(tmp_path / f"{name}.safetensors")
-        chopper = lil.Chopper(tmp_path / f"{name}.safetensors")
-        found.append(lil.Either([chopper, "cycle"], on_stop="answer").identity())
-    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(

@@ -137,21 +137,6 @@ def _size(disk: Path) -> int:
     return told.f_frsize * told.f_blocks
 
 
-@pytest.mark.parametrize("disk", ["8k"], indirect=True)
-def test_reports_onto_a_full_disk(disk: Path, tmp_path: Path, lil: Lil) -> None:
-    store = Path(shutil.copytree(SMALL, tmp_path / "store"))
-    before = _files(store)
-    (disk / "ballast").write_bytes(bytes(8192))
-    outputs = ["--figures", disk / "figures", "--page", disk / "page.html"]
-    _refused(lil("report", store, *outputs), "figures", "page")
-    none = ["--no-figures", "--no-page"]
-    _refused(lil("report", store, *none, "--csv", disk / "samples.csv"), "samples.csv")
-    for name in ("curve.png", "curve.pdf", "curve"):
-        _refused(lil("curve", __file__, "--plot", disk / name), name)
-    assert {name for name in _files(disk) if name != "ballast"} == set()
-    assert _files(store) == before
-
-
 def test_a_store_that_is_read_only(readonly: Path, tmp_path: Path, lil: Lil) -> None:
     before = _files(readonly)
     told = lil("report", readonly)

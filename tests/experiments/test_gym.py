@@ -343,7 +343,7 @@ def test_asked_for_it_judges_and_says_by_which_rule(store: Path, site: Path, cap
     assert main(["show", str(store), "0", "sink", "--scorer", "gym"]) == 0
     assert "the generator's scorer gives no answer less than 1.0" in capsys.readouterr().out
     study = Study.open(store).judged_by("gym")
-    assert {sample.correct for sample in study.samples([]).samples} == {False}
+    assert {sample.correct for sample in study.samples([])} == {False}
 
 
 def test_what_cannot_judge_a_store_is_named(store: Path, site: Path, capsys) -> None:

@@ -20,6 +20,7 @@ from attention import methods
 from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.reasoner import problem
+from experiments.store.samples.replay import with_text
 from experiments.store.study import Study
 
 pytest.importorskip("lm_eval", reason="the extra `lm-eval` is not installed")
@@ -248,7 +249,9 @@ def test_the_harness_gives_the_score_of_a_sweep(
     lines = [json.loads(line) for line in logged.read_text().splitlines()]
     texts = {line["doc"]["prompt"]: line["resps"][0][0] for line in lines}
     study = Study.open(tmp_path / "store")
-    swept = [sample for sample in study.samples([]).samples if sample.backend == "infllm"]
+    swept = [
+        sample for sample in with_text(study.samples([]), study.store) if sample.backend == "infllm"
+    ]
     assert sorted(texts.values()) == sorted(sample.text or "" for sample in swept)
     about = documents["eval"]["config"]["lil"]
     assert about["generations"] == 5

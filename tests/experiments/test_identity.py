@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments.grid import identity, schema
+from experiments.grid import identity
 from experiments.grid.config import Config
 from experiments.grid.identity import Configuration, run_id
 from experiments.grid.plan import build_configurations, describe_backend, describe_penalties
@@ -125,11 +125,3 @@ def test_a_backends_defaults_are_resolved_before_hashing() -> None:
     assert describe_backend(attention.get("sink", budget=32)) == describe_backend(
         attention.get("sink", budget=32, sinks=4)
     )
-
-
-def test_a_cell_survives_json() -> None:
-    import json
-
-    back = schema.checked(json.loads(json.dumps(BASE.to_dict())), Configuration, "a cell")
-    assert back == BASE
-    assert run_id(back, "i", "p", 0) == run_id(BASE, "i", "p", 0)

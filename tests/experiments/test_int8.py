@@ -17,7 +17,7 @@ from experiments.cli import main
 from experiments.grid import models
 from experiments.grid.int8 import Int8Linear, in_int8
 from experiments.store import manifest
-from experiments.store.sweeps import Sweep, together
+from experiments.store.sweeps import Sweep, latest_compatible
 from experiments.sweep.decoder import compile_step
 
 
@@ -179,7 +179,7 @@ def test_sweeps_of_both_are_two_models_to_a_store(
     # What the two show together would compare a model with another.
     newest, oldest = (Sweep.read(path) for path in reversed(manifest.paths(tmp_path / "out")))
     why = {oldest.config.weights: newest.config.weights}
-    assert together([newest, oldest]).apart == {
+    assert latest_compatible([newest, oldest]).incompatible == {
         oldest.id: f"weights {oldest.config.weights}, not {newest.config.weights}"
     }
     assert set(why) | set(why.values()) == {"stored", "int8"}

@@ -22,13 +22,13 @@ from experiments.cli.console import Console
 from experiments.cli.open_store import listing
 from experiments.grid.config import Config
 from experiments.grid.presets import load
-from experiments.report import figures, measures
+from experiments.report import measures
 from experiments.store import manifest
 from experiments.store.files.filesystem import lock
 from experiments.store.labels import folder_labels
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.store.sweeps import Sweep, grouped, named, together
+from experiments.store.sweeps import Sweep, by_id, groups, latest_compatible
 from experiments.sweep import sweep
 
 #: Measures that are seconds, or are made of them.
@@ -70,8 +70,8 @@ def test_every_sweep_adds_a_manifest_and_the_report_has_them_all(
     assert _budgets(both) == {None, 32, 96}
     assert both.notices == ()
     results = both.samples([])
-    assert results.missing == 0
-    assert len(results.samples) == len(both.plan) == 9
+    assert not any(sample.status == "missing" for sample in results)
+    assert len(results) == len(both.plan) == 9
     assert _budgets(Study.open(out, "last")) == _budgets(Study.open(out, ids[1])) == {None, 96}
     assert _budgets(Study.open(out, ids[0])) == {None, 32}
 
@@ -152,20 +152,20 @@ def test_what_does_not_fit_is_left_out_with_its_reason(
     change: str, reason: str | None, tmp_path: Path
 ) -> None:
     last, other = _sweep(tmp_path, "b"), _sweep(tmp_path, "a", change)
-    group = together([last, other])
+    group = latest_compatible([last, other])
     if reason is None:
-        assert (group.sweeps, group.apart) == ((last, other), {})
+        assert (group.sweeps, group.incompatible) == ((last, other), {})
         return
     assert group.sweeps == (last,)
-    assert reason in group.apart["a"]
+    assert reason in group.incompatible["a"]
     (notice,) = group.warnings(tmp_path, None)
     assert f"lil report {tmp_path} --sweep ID" in notice
-    assert [one.sweeps for one in grouped([last, other])] == [(last,), (other,)]
+    assert [one.sweeps for one in groups([last, other])] == [(last,), (other,)]
 
 
 def test_methods_are_found_as_any_of_the_sweeps_named_them(tmp_path: Path) -> None:
     last = _sweep(tmp_path, "b", 'backends=["full"]', 'penalties=["none"]')
-    config = together([last, _sweep(tmp_path, "a", 'backends=["quest", "h2o"]')]).config
+    config = latest_compatible([last, _sweep(tmp_path, "a", 'backends=["quest", "h2o"]')]).config
     assert config.backends == ("full", "quest", "h2o")
     assert config.penalties == ("none", "lz")
     assert config.detectors == last.config.detectors
@@ -180,17 +180,17 @@ def test_sweeps_fit_each_other_and_not_the_last_alone(tmp_path: Path) -> None:
                 one["dataset"] = "mine.jsonl"
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
     sweeps = [Sweep.read(tmp_path / f"{name}.json") for name in documents]
-    group = together(sweeps)
+    group = latest_compatible(sweeps)
     assert [sweep.id for sweep in group.sweeps] == ["c", "b"]
-    assert group.apart == {"a": "other problems in mine.jsonl"}
+    assert group.incompatible == {"a": "other problems in mine.jsonl"}
 
 
 def test_a_sweep_is_named_by_the_beginning_of_its_id(twice: tuple[Path, list[str]]) -> None:
     out, ids = twice
-    assert named(out, ids[0]).id == ids[0]
+    assert by_id(out, ids[0]).id == ids[0]
     for wrong in ("2", "", "x"):
         with pytest.raises(InvalidValue, match="last, all, or the beginning"):
-            named(out, wrong)
+            by_id(out, wrong)
 
 
 # ---------------------------------------------------------------- damage, loss
@@ -263,7 +263,7 @@ def test_an_unfinished_sweep_is_said_until_a_newer_one_has_its_cells(
 
 
 def _rows(out: Path, sweep: str | None = None) -> dict[tuple[str, int | None], Any]:
-    samples = Study.open(out, sweep).samples([]).samples
+    samples = Study.open(out, sweep).samples([])
     return {(row.backend, row.budget): row for row in measures.summarise(samples, 0)}
 
 
@@ -282,104 +282,7 @@ def test_seconds_of_one_sweep_are_told_and_those_of_two_are_not(
     assert other.length_ratio.estimate is not None
 
 
-def test_seconds_of_a_resumed_configuration_are_not_told(tiny_config: Make, tmp_path: Path) -> None:
-    config = tiny_config(limit=4, backends="h2o", budgets="32", batch_size=4)
-    go(config, tmp_path)
-    assert _rows(tmp_path)["h2o", 32].decode_sec > 0
-    go(tiny_config(limit=3, backends="h2o", budgets="96", batch_size=4), tmp_path)
-    go(tiny_config(limit=4, backends="h2o", budgets="96", batch_size=4), tmp_path)
-    assert "3 sweeps" in _rows(tmp_path)["h2o", 96].seconds_null_why
-
-
-def test_batches_of_different_size_have_no_common_seconds(
-    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import lil
-
-    real = lil.stream
-
-    def stream(model: Any, tokenizer: Any, prompts: list[Any], **options: Any) -> Any:
-        if options["backend"].name == "h2o" and len(prompts) > 2:
-            raise RuntimeError("can't allocate memory")
-        return real(model, tokenizer, prompts, **options)
-
-    monkeypatch.setattr(lil, "stream", stream)
-    go(tiny_config(limit=4, backends="h2o", budgets="32", batch_size=4), tmp_path)
-    rows = _rows(tmp_path)
-    assert rows["full", None].decode_sec > 0
-    assert "batches of 2 and 4 rows" in rows["h2o", 32].seconds_null_why
-
-
 # ---------------------------------------------------------------- several stores, lists of sweeps
-
-
-def _json(capfd: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    capfd.readouterr()
-    assert main([*arguments, "--json"]) == 0
-    return json.loads(capfd.readouterr().out)
-
-
-def test_two_stores_side_by_side(
-    twice: tuple[Path, list[str]], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    out, _ = twice
-    other = tmp_path / "other" / "store"
-    shutil.copytree(out, other)
-    csv = tmp_path / "samples.csv"
-    given = ["report", str(out), str(other), "--no-figures"]
-    document = _json(capfd, *given, "--csv", str(csv))
-    labels = [f"{out.parent.name}/store", "other/store"]
-    assert [one["store"] for one in document["manifests"]] == labels
-    assert all(one["headline"] and one["status"] == "finished" for one in document["manifests"])
-    alone = _json(capfd, "report", str(other), "--no-figures")
-    assert set(alone) == {"manifest", "rows", "pooled", "stopping"}
-    mine = [row for row in document["rows"] if row.pop("store") == "other/store"]
-    assert mine == alone["rows"]
-    assert len(document["rows"]) == 2 * len(mine)
-    pooled = [one for one in document["stopping"] if one.pop("store") == "other/store"]
-    assert pooled == alone["stopping"]
-    assert len(document["stopping"]) == 2 * len(pooled) > 0
-    header, *lines = csv.read_text().splitlines()
-    assert header.startswith("store,")
-    assert sum(line.startswith("other/store,") for line in lines) * 2 == len(lines)
-    assert main(given) == 0
-    printed = capfd.readouterr().out
-    assert all(label in printed for label in labels)
-    assert main(["report", str(out), str(out)]) == 2
-    assert main([*given, "--sweep", "2026"]) == 2
-
-
-def test_each_stores_figures_have_a_place_of_their_own(
-    twice: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, _ = twice
-    other = tmp_path / "store"
-    shutil.copytree(out, other)
-    folders: list[Path] = []
-
-    def draw(_report: object, _sets: object, to: Path) -> list[Path]:
-        folders.append(to)
-        return []
-
-    monkeypatch.setattr(figures, "draw", draw)
-    assert main(["report", str(out), str(other)]) == 0
-    assert folders == [out / "figures", other / "figures"]
-    folders.clear()
-    assert main(["report", str(out), str(other), "--figures", str(tmp_path / "f")]) == 0
-    assert len(set(folders)) == 2
-    assert {folder.parent for folder in folders} == {tmp_path / "f"}
-
-
-def test_the_sweeps_of_a_store_are_listed(
-    twice: tuple[Path, list[str]], capfd: pytest.CaptureFixture[str]
-) -> None:
-    out, ids = twice
-    listed = _json(capfd, "report", str(out), "--sweeps")["sweeps"]
-    assert [one["id"] for one in listed] == ids[::-1]
-    assert {(one["status"], one["runs"]) for one in listed} == {("finished", 6)}
-    assert main(["report", str(out), "--sweeps"]) == 0
-    printed = capfd.readouterr().out
-    assert all(id_ in printed for id_ in ids)
 
 
 def test_a_label_is_no_longer_than_it_must_be() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Callable
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,14 @@ import pytest
 from own_classes import DETECTOR_FILES, METHOD_FILES, Folder
 from sweeping import go
 
-from attention import registry
 from attention.errors import InvalidValue
 from attention.identity import code
-from attention.spec import Spec
 from experiments.grid.config import Config
 from experiments.grid.stored import import_paths
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep
 from experiments.sweep.estimate import estimate
-from lil.detectors import DETECTORS
 
 SMALL = Path(__file__).parent / "data" / "small"
 Make = Callable[..., Config]
@@ -117,28 +112,6 @@ def test_runs_of_a_detector_that_acts(folder: Folder, model: Path, capfd: CapFd)
     # The same first verdict: whether a second one is the same is known of the same code alone.
     folder.write("own_limit.py", "LIMIT = 5  # edited\n")
     assert run(*swept(model, "S", "b.txt"))["manifest"]["counts"]["acted"] == 2
-
-
-def test_runs_that_acted_upon_another_verdict(
-    tiny_config: Make, model: Path, tmp_path: Path
-) -> None:
-    """Of what ships as well: what is kept is what is replayed now, or it is decoded again."""
-    config = tiny_config(
-        models=str(model),
-        backends="full",
-        max_new_tokens=60,
-        detectors="budget:answer",
-        detector_params={"budget": {"tokens": 9}},
-        action_params={"answer": {"tokens": 3}},
-    )
-    out = tmp_path / "out"
-    assert go(config, out)[0].counts.acted == 4
-    store = Store(out)
-    (one, *_) = (record for record in store if record.meta["detector"])
-    told = {**one.meta, "verdict": [1, 1, None]}
-    with store:
-        store.append(one.id, {**told, "sweep": f"{one.meta['sweep']}x"}, one.values())
-    assert [go(config, out)[0].counts.acted for _ in range(2)] == [1, 0]
 
 
 # ---------------------------------------------------------------- methods
@@ -268,51 +241,6 @@ def test_notes_of_other_code_are_not_read(folder: Folder, model: Path, capfd: Ca
 # ---------------------------------------------------------------- any edit
 
 
-@pytest.mark.parametrize("edits", [12, pytest.param(200, marks=pytest.mark.slow)])
-def test_no_edit_is_overlooked(folder: Folder, model: Path, capfd: CapFd, edits: int) -> None:
-    """Each edit gives another stop: what is replayed is that, and what was acted upon is gone."""
-    run, rng = own_classes.document(capfd), random.Random(edits)
-    numbers = {"own": 1, "base": 1, "limit": 1, "file": 3}
-    folder.put(DETECTOR_FILES, numbers)
-    first = run(*swept(model, "S"))
-    plain = [row["mean_tokens"] for row in first["rows"] if row["detector"] == "none"]
-    report = ["report", "S", "--no-figures", "--no-page", "--detector", "own:Own"]
-    assert run(*report)["rows"] == first["rows"]
-    for _ in range(edits):
-        key = rng.choice(list(numbers))
-        numbers[key] = rng.choice([n for n in range(9) if n != numbers[key]])
-        name, text = DETECTOR_FILES[key]
-        folder.write(name, text.format(**{key: numbers[key]}))
-        stop = max(1, sum(numbers.values()))
-        found = run(*report)
-        assert means(found) == {stop}, numbers
-        assert stop < min(plain)
-        missing = {row["missing"] for row in found["rows"] if row["action"] == "answer"}
-        known = means(found, "answer") == means(first, "answer")
-        assert missing == ({0} if numbers == {"own": 1, "base": 1, "limit": 1, "file": 3} else {2})
-        assert known == (missing == {0})
-
-
-@pytest.mark.parametrize("edits", [12, pytest.param(200, marks=pytest.mark.slow)])
-def test_no_edit_of_a_method_is_overlooked(
-    folder: Folder, tiny_config: Make, tmp_path: Path, edits: int
-) -> None:
-    config, out, rng = of_method(tiny_config), tmp_path / "out", random.Random(edits)
-    numbers = dict(SIGNS)
-    folder.put(METHOD_FILES, numbers)
-    go(config, out)
-    for _ in range(edits):
-        key = rng.choice(list(numbers))
-        numbers[key] = rng.choice([n for n in (-3, -2, -1, 1, 2, 3) if n != numbers[key]])
-        name, text = METHOD_FILES[key]
-        folder.write(name, text.format(**{key: numbers[key]}))
-        if numbers == SIGNS:
-            sweep.prepare(config, out)
-            continue
-        with pytest.raises(InvalidValue, match="--again"):
-            sweep.prepare(config, out)
-
-
 # ---------------------------------------------------------------- what code is
 
 
@@ -323,72 +251,4 @@ def test_what_ships_has_a_version_and_no_code() -> None:
     assert code(attention.get("h2o", budget=64), lil.Either("cycle+guardian"), lil.Budget()) == {}
 
 
-def test_sources_of_a_package_and_of_a_codec(folder: Folder) -> None:
-    """Modules of the package however imported; not those of others."""
-    from lil import Guardian
-
-    (folder.path / "pack" / "deep").mkdir(parents=True)
-    text = (
-        "from lil.compression.codecs import find\nfrom .deep import level\nimport importlib\n"
-        "class Mine(find('deflate')):\n    name = 'mine'\n    def more(self):\n"
-        "        from pack import late\n        return importlib.import_module('other')\n"
-    )
-    files = {
-        "pack/__init__.py": "",
-        "pack/codec.py": text,
-        "pack/deep/__init__.py": "",
-        "pack/deep/level.py": "from ..above import ONE\n",
-        "pack/above.py": "ONE = 1\n",
-        "pack/late.py": "",
-        "other.py": "",
-    }
-    for name, content in files.items():
-        folder.write(name, content)
-    (folder.path / "unused.py").write_text("")
-
-    def digest() -> dict[str, str]:
-        from attention.sources import source_digest
-
-        source_digest.cache_clear()
-        return code(Guardian(codec="pack.codec:Mine"))
-
-    before = digest()
-    assert list(before) == ["pack.codec:Mine"]
-    for name in files:
-        (folder.path / name).write_text(files[name] + "# edited\n")
-        assert digest() != before, name
-        (folder.path / name).write_text(files[name])
-    (folder.path / "unused.py").write_text("# edited\n")
-    assert digest() == before
-
-
 # ---------------------------------------------------------------- published
-
-
-def test_a_detector_that_is_published(
-    folder: Folder, model: Path, capfd: CapFd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Stores that name its import path stay as they are; those by its name are read without it."""
-    run = own_classes.document(capfd)
-    folder.put(DETECTOR_FILES, {"own": 1, "base": 1, "limit": 1, "file": 3})
-    first = run(*swept(model, "S"))
-    report = ["report", "S", "--no-figures", "--no-page"]
-    point = EntryPoint("own", "own:Own", "lil.detectors")
-    installed = {"lil.detectors": [point]}
-    monkeypatch.setattr(registry, "entry_points", lambda group: installed.get(group, []))
-    assert DETECTORS.spec("own:Own") == Spec("own:Own")
-    assert DETECTORS.spec("own:answer") == Spec("own", {}, "answer")
-    assert run(*report)["rows"] == first["rows"]
-    again = run(*swept(model, "S"))
-    assert (again["rows"], again["manifest"]["counts"]["decoded"]) == (first["rows"], 0)
-    assert means(run("replay", "S", "--detector", "own:Own")) == {6}
-
-    by_name = ["own,own:answer" if "own:Own:" in one else one for one in swept(model, "S")]
-    by_name = [one.replace("detector_params.own:Own", "detector_params.own") for one in by_name]
-    named = run(*by_name)
-    assert means(named, "answer") == means(first, "answer")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [])  # noqa: ARG005
-    without = run(*report, "--sweep", "last")
-    assert [row["detector"] for row in without["rows"]] == ["none"]
-    assert len(without["manifest"]["notices"]) == 2
-    assert "detector own is not here" in without["manifest"]["notices"][0]

@@ -139,7 +139,7 @@ def swept(tiny_config: Callable[..., Config], tmp_path: Path) -> Callable[..., S
 
 def test_lengths_alone_are_measured_and_shown(swept, tmp_path, capsys):
     study = swept([{"prompt": f"{n} {n}"} for n in range(4)])
-    rows = measures.summarise(study.samples([]).samples, 0)
+    rows = measures.summarise(study.samples([]), 0)
     assert {row.backend for row in rows} == {"full", "sink"}
     for row in rows:
         assert (row.n, row.samples, row.accuracy.estimate, row.accuracy_change.estimate) == (
@@ -164,7 +164,7 @@ def test_several_answers_are_kept_and_judged(swept):
     study = swept([{"prompt": f"{n}", "answer": ["1", "2"]} for n in range(2)])
     again = Study.open(study.folder)
     assert {one.gold for of in again.plan.items.values() for one in of} == {("1", "2")}
-    assert {sample.correct for sample in again.samples([]).samples} <= {True, False}
+    assert {sample.correct for sample in again.samples([])} <= {True, False}
 
 
 # ---------------------------------------------------------------- files

@@ -87,7 +87,7 @@ def test_asked_for_it_judges(store, mine, capsys):
     assert "not loaded" not in err
     assert mine.with_suffix(".ran").exists()
     study = Study.open(store).judged_by("own_scores:score")
-    samples = study.samples([]).samples
+    samples = study.samples([])
     assert [s.correct for s in samples] == [len(s.text or "") > 20 for s in samples]
     rows = {(row["backend"], row["detector"]): row for row in json.loads(out)["rows"]}
     for backend in ("full", "sink"):
@@ -97,10 +97,10 @@ def test_asked_for_it_judges(store, mine, capsys):
 
 
 def test_an_edited_scorer_judges_anew(store, mine):
-    before = Study.open(store).judged_by("own_scores:score").samples([]).samples
+    before = Study.open(store).judged_by("own_scores:score").samples([])
     mine.write_text(SOURCE.replace("> 20", "> -1"))
     sys.modules.pop("own_scores")
-    after = Study.open(store).judged_by("own_scores:score").samples([]).samples
+    after = Study.open(store).judged_by("own_scores:score").samples([])
     assert all(sample.correct for sample in after)
     assert not all(sample.correct for sample in before)
 
@@ -162,5 +162,5 @@ def test_other_processes_judge_with_it_too(store, monkeypatch):
     monkeypatch.setattr("experiments.store.samples.load.FEW", 1)
     study = Study.open(store).judged_by("own_scores:score")
     shutil.rmtree(store / "cache")
-    samples = study.samples([], workers=2).samples
+    samples = study.samples([], workers=2)
     assert [s.correct for s in samples] == [len(s.text or "") > 20 for s in samples]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from sweeping import Notes, go
+from sweeping import Notes
 from test_sweep import tokens_of
 
 from attention import Full
@@ -22,16 +22,12 @@ from attention.errors import InvalidValue
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.store import manifest
-from experiments.store.samples.sample import setting
 from experiments.store.store import Store
-from experiments.store.study import Study
 from experiments.sweep import executors, sweep
 from experiments.sweep.decoder import DecodeJob, Event, JobEnd, RowTrace, Setup, WorkerLoss, decode
 from experiments.sweep.executors import processes
 from experiments.sweep.executors.contract import InProcess
 from tests.sampling import some_slow
-
-Make = Callable[..., Config]
 
 #: Three data sets, so that jobs mix them; float64, so that batches cannot show.
 GRID: dict[str, Any] = {"datasets": "easy,medium", "dtype": "float64", "limit": 3}
@@ -105,33 +101,6 @@ def test_neither_workers_nor_batches_change_a_token(
         "local",
         manifest.read(alone)["engine"],
     )
-
-
-def test_rows_of_several_data_sets_are_decoded_together(tiny_model: Path, tmp_path: Path) -> None:
-    run(_config(tiny_model, batch_size=32), tmp_path)
-    assert {record.meta["batch_size"] for record in Store(tmp_path)} == {6}
-
-
-def test_seconds_of_workers_that_shared_a_machine_are_not_compared(
-    tiny_model: Path, tmp_path: Path
-) -> None:
-    run(_config(tiny_model, limit=1, backends="full", datasets="easy", workers=2), tmp_path)
-    (sample,) = Study.open(tmp_path).samples([]).samples
-    assert sample.workers == 2
-    assert setting(sample) is None
-    assert setting(replace(sample, workers=1)) is not None
-
-
-def test_there_are_no_more_workers_than_jobs(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started = []
-    real = processes.Processes._started
-    monkeypatch.setattr(
-        processes.Processes, "_started", lambda self, at: (started.append(at), real(self, at))[1]
-    )
-    run(_config(tiny_model, limit=1, datasets="easy", backends="full", workers=4), tmp_path)
-    assert len(started) == 1
 
 
 # ---------------------------------------------------------------- workers that die
@@ -299,15 +268,3 @@ def test_gpus_are_taken_in_turn_unless_one_is_named() -> None:
     assert executors.devices("cuda", 1, 2) == ["cuda", "cuda"]
     assert executors.devices("cuda:1", 2, 2) == ["cuda:1", "cuda:1"]
     assert executors.devices("cpu", 0, 2) == ["cpu", "cpu"]
-
-
-def test_runs_are_known_by_the_same_ids(tiny_config: Make, tmp_path: Path) -> None:
-    go(tiny_config(limit=1), tmp_path)
-    outcome, _ = go(tiny_config(limit=1, workers=2), tmp_path)
-    assert (outcome.counts.stored_before, outcome.counts.decoded) == (5, 0)
-
-
-def test_the_executors_are_what_a_sweep_needs(tiny_model: Path) -> None:
-    setup = Setup(models.find(str(tiny_model)), Config(), (Full(),), (), "cpu")
-    made: list[executors.Executor] = [processes.Processes([setup])]
-    assert made[0].free() == []

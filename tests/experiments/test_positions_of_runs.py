@@ -73,7 +73,7 @@ def test_runs_end_with_the_positions_and_rows_say_so(config, tmp_path):
     prompts = _lengths(asked)
     outcome, _ = go(asked, tmp_path / "out")
     study = Study.open(tmp_path / "out", outcome.sweep)
-    samples = study.samples([]).samples
+    samples = study.samples([])
     cut = [sample for sample in samples if sample.at_positions]
     assert cut, "a random model goes on to its cap"
     rooms = dict(zip(("p30", "p50"), (MOST - n for n in prompts), strict=True))
@@ -100,12 +100,12 @@ def test_beyond_positions_is_asked_for_and_marked(config, tmp_path):
     outcome, _ = go(config(beyond_positions=True, max_new_tokens=70), tmp_path / "out")
     assert outcome.counts.decoded, "the cut ones are decoded on"
     study = Study.open(tmp_path / "out", outcome.sweep)
-    beyond = [s for s in study.samples([]).samples if (s.tokens or 0) > MOST - 30]
+    beyond = [s for s in study.samples([]) if (s.tokens or 0) > MOST - 30]
     assert beyond
     assert all(sample.at_positions for sample in beyond)
     outcome, _ = go(config(), tmp_path / "out")
     assert outcome.counts.decoded == 0
-    samples = Study.open(tmp_path / "out", outcome.sweep).samples([]).samples
+    samples = Study.open(tmp_path / "out", outcome.sweep).samples([])
     rooms = dict(zip(("p30", "p50"), (MOST - n for n in _lengths(config())), strict=True))
     assert all((sample.tokens or 0) <= rooms[sample.item_id] for sample in samples)
 

@@ -267,5 +267,5 @@ def test_files_of_one_name_are_scored_by_their_own_answers_and_told_apart(
     assert again.manifest["datasets"][1]["digest"] != told[1]["digest"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(samples, "judged", judged)
-        found = Study.open(tmp_path / "out").samples([]).samples
+        found = Study.open(tmp_path / "out").samples([])
     assert {(one.dataset, one.correct) for one in found} == {("a/mine", False), ("b/mine", True)}

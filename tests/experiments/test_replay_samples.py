@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,6 @@ from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import replay_check as check_live
 from experiments.sweep import sweep
-
-Make = Callable[..., Config]
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +54,15 @@ def swept(
 def test_every_run_gives_one_sample_a_detector(swept: Any) -> None:
     store, plan, config, _ = swept
     results = Study(store, plan, config).samples(build_detectors(config))
-    assert results.missing == 0
-    assert len(results.samples) == 2 * len(plan) == 2 * 2 * 4 * 7
-    statuses = {s.status for s in results.samples}
+    assert not any(sample.status == "missing" for sample in results)
+    assert len(results) == 2 * len(plan) == 2 * 2 * 4 * 7
+    statuses = {s.status for s in results}
     assert statuses == {"ok", "capped", "stopped"}
 
 
 def test_a_stop_ends_text_tokens_costs_and_curve_where_it_fired(swept: Any) -> None:
     store, plan, config, _ = swept
-    samples = Study(store, plan, config).samples(build_detectors(config)).samples
+    samples = Study(store, plan, config).samples(build_detectors(config))
     alone = {(s.backend, s.budget, s.pair): s for s in samples if s.detector == "none"}
     stopped = [s for s in samples if s.status == "stopped"]
     assert len(stopped) > 5
@@ -95,7 +92,7 @@ def test_costs_of_a_stop_are_those_of_a_run_capped_there(swept: Any, tiny_model:
     from experiments.grid.plan import build_backends, describe_backend
 
     store, plan, config, _ = swept
-    samples = Study(store, plan, config).samples(build_detectors(config)).samples
+    samples = Study(store, plan, config).samples(build_detectors(config))
     model = AutoModelForCausalLM.from_pretrained(tiny_model).eval()
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     backends = {repr(sorted(describe_backend(b).items())): b for b in build_backends(config)}
@@ -135,21 +132,11 @@ def test_costs_of_a_stop_are_those_of_a_run_capped_there(swept: Any, tiny_model:
     assert checked == {"full", "h2o", "quest", "infllm"}
 
 
-def test_a_verdict_beyond_the_cap_does_not_count(swept: Any) -> None:
-    store, plan, config, _ = swept
-    shorter = Config(**{**vars(config), "cap": "8"})
-    samples = Study(store, plan, shorter).samples(build_detectors(config)).samples
-    sparse = [s for s in samples if s.backend != "full"]
-    assert all((s.tokens or 0) <= 8 and s.status != "stopped" for s in sparse)
-    assert any(s.status == "capped" and len(s.text or "") > 0 for s in sparse)
-    assert all(s.correct is False for s in sparse if s.status == "capped")
-
-
 def test_what_the_store_lacks_is_counted(swept: Any, tmp_path: Path) -> None:
     _, plan, config, _ = swept
     results = Study(Store(tmp_path), plan, config).samples([])
-    assert {sample.status for sample in results.samples} == {"missing"}
-    assert (len(results.samples), results.missing) == (len(plan), len(plan))
+    assert {sample.status for sample in results} == {"missing"}
+    assert (len(results), results.missing) == (len(plan), len(plan))
 
 
 def test_the_answer_in_a_cut_text_still_counts(swept: Any) -> None:
@@ -247,30 +234,6 @@ def test_what_a_verdict_keeps_may_be_less_than_was_seen(swept: Any) -> None:
     assert fed.verdicts > 5
 
 
-def test_evidence_agrees_up_to_rounding_of_its_numbers() -> None:
-    def differ(one: object, other: object, tolerance: float = check_live.ROUNDING) -> bool:
-        found = check_live.Agreement()
-        found.compare(
-            "x", ("d", 5, {"v": one, "w": [1]}), ("d", 5, {"v": other, "w": [1]}), tolerance
-        )
-        assert (found.traces, found.verdicts) == (1, 1)
-        return bool(found.differ)
-
-    assert not differ(0.5, 0.500049)
-    assert differ(0.5, 0.50006)
-    assert differ(0.5, 0.500049, tolerance=0.0)
-    assert differ(100000, 100001)
-    assert differ("a", "b")
-    assert differ([0.5, 1.0], [0.5])
-    assert not differ([{"p": 1.0}], [{"p": 1.00001}])
-    assert differ({"p": 1.0}, {"q": 1.0})
-    assert differ(0.5, None)
-    for other in (("d", 6, None), ("e", 5, None), ("d", 5, {})):
-        found = check_live.Agreement()
-        found.compare("x", ("d", 5, None), other, 0.1)
-        assert len(found.differ) == 1
-
-
 def test_only_a_stop_can_be_replayed(swept: Any) -> None:
     store, plan, _, _ = swept
     trace = store.get(plan.runs(plan.configurations[0])[0].id).trace()
@@ -278,28 +241,6 @@ def test_only_a_stop_can_be_replayed(swept: Any) -> None:
         with pytest.raises(InvalidValue, match=f"on_stop = '{on_stop}': expected stop"):
             lil.replay(trace, lil.Guardian(on_stop=on_stop))
     assert lil.replay(trace, lil.Budget(tokens=3, on_stop="stop")) is not None
-
-
-def test_a_detector_that_depends_on_its_chunks_is_found_out(swept: Any) -> None:
-    store, plan, config, _ = swept
-
-    class Many(lil.Watcher[lil.Detector]):
-        """Fires at once when it gets many tokens together."""
-
-        def update(self, pieces: Any) -> lil.Verdict | None:
-            return lil.Verdict("chunky", 3, {"n": len(pieces)}) if len(pieces) > 3 else None
-
-        def push(self, piece: bytes) -> lil.Verdict | None:
-            raise AssertionError(piece)
-
-    class Chunky(lil.Detector):
-        name = "chunky"
-
-        def watch(self, prompt: bytes = b"") -> Many:  # noqa: ARG002
-            return Many(self)
-
-    fed = check_live.check_fed(Study(store, plan, config), Chunky())
-    assert len(fed.differ) > len(plan) / 2
 
 
 def test_controls_and_nulls_are_apart_from_methods() -> None:

@@ -32,18 +32,6 @@ def test_one_worker_is_given_whole_groups_the_dearest_first_and_in_them_the_long
     assert schedule.take() == []
 
 
-def test_where_as_much_is_expected_the_longest_prompt_comes_first() -> None:
-    schedule = Schedule[str](1)
-    for key, prompt in (("a", 5), ("b", 9), ("c", 7)):
-        schedule.add(Task(key, FULL, key, 3.0, prompt))
-    assert keys(schedule.take()) == ["b", "c", "a"]
-
-
-def test_groups_worth_the_same_keep_their_order() -> None:
-    schedule = filled(1, {OTHER: [3], SPARSE: [3], FULL: [3]})
-    assert [schedule.take()[0].group for _ in range(3)] == [FULL, SPARSE, OTHER]
-
-
 def test_what_others_wait_for_comes_first_and_releases_them() -> None:
     schedule = filled(1, {FULL: [1], SPARSE: [50, 50]})
     schedule.hold("0-0", OTHER, "waiting")
@@ -88,13 +76,6 @@ def test_plenty_of_groups_stay_whole_and_the_last_is_split() -> None:
     assert [len(schedule.take()) for _ in range(2)] == [4, 4]
 
 
-def test_parts_have_at_least_so_many_rows() -> None:
-    schedule = filled(8, {FULL: [1.0] * 7}, least=3)
-    assert schedule.jobs() == 2
-    assert sorted(len(schedule.take()) for _ in range(2)) == [3, 4]
-    assert filled(8, {FULL: [1.0] * 2}, least=3).jobs() == 1
-
-
 def test_a_lost_job_comes_back_in_halves_before_all_else() -> None:
     schedule = filled(1, {FULL: [4, 3, 2, 1, 1], SPARSE: [1]})
     job = schedule.take()
@@ -118,17 +99,6 @@ def test_one_that_is_lost_twice_with_nothing_else_at_work_is_given_up() -> None:
     assert bad.key == "0-1"
     schedule.done(bad)
     assert not schedule.left
-
-
-def test_the_last_of_many_was_not_alone() -> None:
-    schedule = filled(1, {FULL: [1, 2]})
-    for _ in range(2):
-        first, *rest = schedule.take()
-        if rest:
-            schedule.done(first)
-        assert schedule.lost(rest or [first]) == []
-    (bad,) = schedule.lost(schedule.take())
-    assert bad.key == "0-0"
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -15,13 +15,10 @@ import pytest
 
 from attention.errors import InvalidValue
 from experiments.cli import main
-from experiments.grid.detectors import build_detectors
 from experiments.grid.presets import load
-from experiments.grid.stored import backend_of
 from experiments.store.files.records import pack
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.store.sweeps import Sweep
 
 NINES = "9" * 5000
 
@@ -57,35 +54,6 @@ def test_a_value_no_sweep_can_use_is_refused(key: str, value: object) -> None:
 def test_numbers_may_be_typed_as_texts() -> None:
     config = load("demo", {"limit": "7", "top_p": "0.5", "budgets": "32, 64,32", "threads": "2"})
     assert (config.limit, config.top_p, config.budgets, config.threads) == (7, 0.5, (32, 64), 2)
-
-
-@pytest.mark.parametrize(
-    "typed",
-    [
-        ["--set", "models=x", "--set", "models.a.b=1"],
-        ["--set", "backend_params=5", "--set", "backend_params.quest.page=1"],
-        ["--set", f"limit={NINES}"],
-        ["--set", "penalty_params.lz.alpha=nan"],
-        ["--set", "penalty_params.lz.alpha=1979-05-27"],
-    ],
-    ids=lambda typed: " ".join(typed)[:40],
-)
-def test_the_command_line_refuses_in_one_message(
-    typed: list[str], capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    assert main(["sweep", "--preset", "demo-small", "--out", str(out), *typed]) == 2
-    printed, said = capfd.readouterr()
-    assert (printed, said.count("\n")) == ("", 1)
-    assert said.startswith("lil: error: ")
-    assert not out.exists()
-
-
-def test_a_file_of_numbers_too_long_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text(f"limit = {NINES}\n")
-    with pytest.raises(InvalidValue, match=r"^preset = "):
-        load(str(file))
 
 
 # ---------------------------------------------------------------- files of a store
@@ -172,26 +140,6 @@ def test_one_letter_of_a_field_is_named_with_the_one_that_was_meant(tmp_path: Pa
     with pytest.raises(InvalidValue, match=r"'dataseR'.*did you mean 'dataset'") as caught:
         Study.open(_written(tmp_path, wrong))
     assert "cells[0]" in str(caught.value)
-
-
-def test_whatever_stands_in_a_manifest_is_read_or_refused(tmp_path: Path) -> None:
-    document = _document()
-    places = [path for path in _places(document) if path]
-    rng = random.Random(0)
-    refused = 0
-    for path in rng.sample(places, 120):
-        for change in (_drop, _flip, _put(rng.choice(ODD)), _put(rng.choice(ODD))):
-            try:
-                changed = Sweep.read(
-                    _written(tmp_path, _changed(document, path, change)) / "sweeps" / "1.json"
-                )
-                build_detectors(changed.config)
-                for cell in changed.plan.configurations:
-                    backend_of(changed.config, cell)
-                    assert changed.plan.full(changed.plan.runs(cell)[0]).configuration.is_full
-            except InvalidValue:
-                refused += 1
-    assert refused > 200
 
 
 def _store_of(folder: Path, meta: Any, trace: Any) -> Store:

@@ -56,7 +56,7 @@ def test_it_says_what_the_samples_of_a_report_say(store, capsys):
     from experiments.grid.detectors import build_detectors
 
     detectors = build_detectors(study.config)
-    samples = study.samples(detectors).samples
+    samples = study.samples(detectors)
     assert any(sample.stopped_at for sample in samples), "no detector fires in this store"
     for run in study.runs():
         told = _shown(capsys, store, run.id[:12])

@@ -98,45 +98,12 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     assert store.get(_id(99)) is None
 
 
-def test_an_output_of_which_a_verdict_keeps_nothing_is_read_back(tmp_path: Path) -> None:
-    nothing = {"new_ids": [], "pieces": {"text": "", "encoding": "utf-8", "lengths": []}}
-    paid = [{**_trace()["checks"][0], "tokens": 0}]
-    empty = _trace() | nothing | {"checks": paid, "curve": [], "dropped": [3, 4, 5]}
-    with Store(tmp_path) as store:
-        store.append(_id(1), _meta(tokens=0, finish="chopper"), empty)
-    record = Store(tmp_path).get(_id(1))
-    assert record is not None
-    trace = record.trace()
-    assert (trace.tokens, trace.decoded_tokens, trace.text) == (0, 3, "")
-    assert trace.cost_at(0).keys_read == 10.0
-
-
-def test_opening_and_closing_leaves_nothing_behind(tmp_path: Path) -> None:
-    with Store(tmp_path / "s") as store:
-        assert len(store) == 0
-    assert not (tmp_path / "s").exists()
-
-
 def test_a_file_of_records_is_a_valid_zstandard_file(tmp_path: Path) -> None:
     file = _fill(tmp_path, 3)
     with file.open("rb") as raw:
         reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
         lines = reader.read().decode().replace("}{", "}\n{").splitlines()
     assert [json.loads(line).get("tokens") for line in lines[::2]] == [0, 1, 2]
-
-
-@pytest.mark.parametrize("cut", [1, 3, 20, 31, 32, 33, 60])
-def test_a_torn_last_record_is_dropped_with_a_notice(tmp_path: Path, cut: int) -> None:
-    file = _fill(tmp_path, 4)
-    before = file.read_bytes()
-    _fill(tmp_path / "one", 1, start=3)
-    last = len((next((tmp_path / "one" / "traces").iterdir())).read_bytes())
-    file.write_bytes(before[: len(before) - last + cut])
-    store = Store(tmp_path)
-    assert len(store) == 3
-    (notice,) = store.notices
-    assert "torn" in notice
-    assert file.name in notice
 
 
 def test_every_cut_of_a_file_keeps_the_whole_records_before_it(tmp_path: Path) -> None:
@@ -176,17 +143,6 @@ def test_every_flipped_byte_is_reported_and_costs_one_record(tmp_path: Path) -> 
         assert all(file.name in notice for notice in store.notices)
         for record in store:
             assert record.values() == _trace(*range(record.meta["tokens"]))
-
-
-def test_a_corrupt_record_is_reported_by_its_run(tmp_path: Path) -> None:
-    file = _fill(tmp_path, 3)
-    data = bytearray(file.read_bytes())
-    data[_boundaries(bytes(data))[1] + records.HEAD.size + 12] ^= 0xFF
-    file.write_bytes(data)
-    store = Store(tmp_path)
-    assert _id(1) in store.notices[0]
-    assert "corrupt" in store.notices[0]
-    assert store.get(_id(1)) is None
 
 
 def test_a_file_being_written_is_not_called_torn(tmp_path: Path) -> None:

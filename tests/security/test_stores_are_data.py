@@ -216,7 +216,7 @@ def test_nothing_is_imported_because_a_manifest_names_it(
         study = Study.open(store)
         assert isinstance(study.warnings, list)
         study = dataclasses.replace(study, plan=few(study.plan))
-        study.samples(build_detectors(study.config), texts=False)
+        study.samples(build_detectors(study.config))
         for cell in study.plan.configurations:
             for rebuilt in (study.backend, study.penalties):
                 with contextlib.suppress(InvalidValue):

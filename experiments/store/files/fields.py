@@ -45,8 +45,8 @@ class RunFields(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         failed = self.status in ("out_of_memory", "error")
-        told = (self.message,) if failed else (self.finish, self.tokens)
-        if None in told:
+        needed = (self.message,) if failed else (self.finish, self.tokens)
+        if None in needed:
             raise ValueError(f"what belongs to a run that ended {self.status!r}")
 
 
@@ -63,7 +63,7 @@ class StoredTrace(TraceFields, forbid_unknown_fields=True):
 
 
 class SweepFields(msgspec.Struct, frozen=True):
-    """A manifest: what a sweep was asked, which runs that makes, how it went.
+    """A manifest: a sweep's configuration, its plan and how it went.
 
     Plan and configuration are read by `Plan.from_dict` and `config.check`.
     """
@@ -82,3 +82,4 @@ class SweepFields(msgspec.Struct, frozen=True):
     pid: int | None = None
     code: dict[str, str] = {}
     keeps_all: tuple[dict[str, Any], ...] = ()
+    notices: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What a disk can refuse, in one message; files that are replaced whole; one writer of a store.
+"""Files and folders: refusals in one message, files that are replaced whole, a store's lock.
 
 One sweep at a time writes into a store: its lock goes with its process, however it ends.
 """
@@ -21,15 +21,15 @@ from filelock import FileLock, Timeout
 from attention.errors import InvalidValue
 
 #: A name of `whole_file` on its way, with its process.
-_HALF = re.compile(r"\..*\.(\d+)-[0-9a-f]{8}\.part(\..*)?")
+_PARTIAL = re.compile(r"\..*\.(\d+)-[0-9a-f]{8}\.part(\..*)?")
 
 #: Stays in a store's folder; only whether it is locked says anything.
 LOCK = ".writer.lock"
 
 
 @contextmanager
-def disk(path: Path) -> Iterator[None]:
-    """Turns what a disk can refuse into one message the user can act on."""
+def filesystem_errors(path: Path) -> Iterator[None]:
+    """Turn what a file system refuses into one message that the user can act on."""
     try:
         yield
     except OSError as error:
@@ -64,8 +64,8 @@ def require_file(path: Path, field: str = "out") -> None:
 def whole_file(target: Path, *, through_links: bool = True) -> Iterator[Path]:
     """A path beside the target to write to; moved into its place when all went well.
 
-    A reader, a full disk or a kill sees the old file or the new one. What a kill leaves is hidden,
-    and the next write of the same file takes it away.
+    A reader, a full disk or a kill sees the old file or the new one. A kill leaves a hidden file,
+    which the next write of the same file deletes.
 
     Args:
         target: to be written, there or not.
@@ -80,15 +80,15 @@ def whole_file(target: Path, *, through_links: bool = True) -> Iterator[Path]:
     if through_links:
         target = target.resolve()
     _drop(target.parent, f".{glob.escape(target.stem)}.*")
-    mine = f"{os.getpid()}-{secrets.token_hex(4)}"  # two processes may write the same file
-    half = target.with_name(f".{target.stem}.{mine}.part{target.suffix}")
+    own = f"{os.getpid()}-{secrets.token_hex(4)}"  # two processes may write the same file
+    partial = target.with_name(f".{target.stem}.{own}.part{target.suffix}")
     try:
-        yield half
-        with half.open("rb") as file:
+        yield partial
+        with partial.open("rb") as file:
             os.fsync(file.fileno())
-        half.replace(target)
+        partial.replace(target)
     except BaseException:
-        half.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
 
 
@@ -98,23 +98,23 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     Raises:
         InvalidValue: no space left, a folder that cannot be written, or no file.
     """
-    with disk(path.parent):
+    with filesystem_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path, through_links=False) as half:
-            half.write_bytes(content.encode() if isinstance(content, str) else content)
+        with whole_file(path, through_links=False) as partial:
+            partial.write_bytes(content.encode() if isinstance(content, str) else content)
         sync_folder(path.parent)
 
 
 def drop_partial_files(folder: Path) -> None:
-    """Delete what a kill has left of `whole_file` in a folder; a living writer's stays."""
-    with disk(folder):
+    """Delete what killed writers left of `whole_file` in a folder."""
+    with filesystem_errors(folder):
         _drop(folder, ".*")
 
 
 def _drop(folder: Path, names: str) -> None:
     for path in folder.glob(names):
-        half = _HALF.fullmatch(path.name)
-        if half is not None and not _lives(int(half[1])):
+        partial = _PARTIAL.fullmatch(path.name)
+        if partial is not None and not _lives(int(partial[1])):
             path.unlink(missing_ok=True)
 
 
@@ -150,7 +150,7 @@ def require_writable(folder: Path, field: str = "out") -> None:
     Raises:
         InvalidValue: a file stands in the way, or permissions do.
     """
-    with disk(folder):  # already to ask for it: a name can be too long
+    with filesystem_errors(folder):  # already to ask for it: a name can be too long
         nearest = folder
         while not nearest.exists() and nearest != nearest.parent:
             nearest = nearest.parent
@@ -174,10 +174,10 @@ def lock(folder: Path) -> Iterator[bool]:
         Whether there is a lock: some file systems have none.
 
     Raises:
-        Busy: another process has it.
+        StoreBusyError: another process has it.
         InvalidValue: no space left, or a folder that cannot be written.
     """
-    with disk(folder):
+    with filesystem_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / LOCK).is_symlink():  # opened, what it names would be emptied
             raise InvalidValue("out", str(folder), f"a folder whose {LOCK} is no link")

@@ -8,36 +8,28 @@ A record is two zstandard frames, so a whole file is still a valid .zst:
 The first lets a reader name a record whose content is damaged and go on behind it; where it is
 damaged itself, the reader looks for the next one. Files of other writers are never touched: a torn
 tail is left where it is and skipped, and so mentioned each time the store is opened.
-
-What stands in a file is kept beside it, so that a store opens without reading them all. Such an
-index is one of a file's name, size, time of change and checksum, and of the code that reads: where
-any differs, the file is read and checked again, so that damage is seen which leaves size and time.
-Of a file with damage none is kept, so that the damage is said each time. Whoever deletes the
-indices loses nothing but time.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import mmap
 import os
 import secrets
 import struct
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import msgspec
 import zstandard
 
 from attention.errors import InvalidValue
 from experiments.grid import schema
-from experiments.store.files import cache as kept
 from experiments.store.files.fields import RunFields, StoredTrace
-from experiments.store.files.filesystem import disk, sync_folder
+from experiments.store.files.filesystem import filesystem_errors, sync_folder
 from lil.trace import Trace
 
 # A skippable frame: its magic number and size in little endian, then id, length, checksum.
@@ -48,6 +40,18 @@ PREFIX = struct.pack("<II", _MAGIC, _PAYLOAD)
 
 #: Records appended between two fsyncs; a machine that loses power loses at most so many.
 SYNC_EVERY = 8
+
+
+def decompressed(frame: bytes) -> bytes:
+    """The content of a compressed frame.
+
+    Raises:
+        zstandard.ZstdError: it is damaged, be it in a size that no memory has.
+    """
+    try:
+        return zstandard.ZstdDecompressor().decompress(frame)
+    except MemoryError as error:
+        raise zstandard.ZstdError("a damaged size") from error
 
 
 def pack(id_: str, meta: Mapping[str, Any], trace: Mapping[str, Any] | None) -> bytes:
@@ -90,14 +94,12 @@ class Record:
     @property
     def code(self) -> Mapping[str, str]:
         """Digests of the classes that do not ship by which it was decoded, by import path."""
-        found: Mapping[str, str] = self.meta.get("code", {})
-        return found
+        return cast("Mapping[str, str]", self.meta.get("code", {}))
 
     @property
     def notes_code(self) -> Mapping[str, str]:
         """The same of detectors that took notes of what the model computed."""
-        found: Mapping[str, str] = self.meta.get("notes_code", {})
-        return found
+        return cast("Mapping[str, str]", self.meta.get("notes_code", {}))
 
     def made_by(self, code: Mapping[str, str]) -> bool:
         """Whether it was decoded by this code of classes that do not ship."""
@@ -126,7 +128,7 @@ class Record:
         try:
             with self.path.open("rb") as file:
                 file.seek(self.offset)
-                text = kept.unpacked(file.read(self.length))
+                text = decompressed(file.read(self.length))
         except (OSError, zstandard.ZstdError) as error:
             allowed = f"a record that is as it was when the store was opened ({self.path}: {error})"
             raise InvalidValue("run", self.id, allowed) from error
@@ -145,7 +147,7 @@ class Writer:
         self.path = folder / "traces" / f"{os.getpid()}-{secrets.token_hex(6)}.zst"
         self._pending = 0
         self._end = 0
-        with disk(folder):
+        with filesystem_errors(folder):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("xb", buffering=0)
             sync_folder(self.path.parent)
@@ -154,7 +156,7 @@ class Writer:
     def write(self, blob: bytes) -> int:
         start = self._end
         try:
-            with disk(self.path):
+            with filesystem_errors(self.path):
                 done = 0
                 while done < len(blob):
                     done += self._file.write(blob[done:]) or 0
@@ -170,7 +172,7 @@ class Writer:
 
     def sync(self) -> None:
         if self._pending:
-            with disk(self.path):
+            with filesystem_errors(self.path):
                 os.fsync(self._file.fileno())
             self._pending = 0
 
@@ -185,10 +187,8 @@ def _mark(handle: int) -> None:
         import fcntl
     except ImportError:  # other systems: a reader may call a growing tail torn
         return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # file systems without locks, likewise
-        return
+    with suppress(OSError):  # file systems without locks, likewise
+        fcntl.flock(handle, fcntl.LOCK_EX)  # waits for a reader that asks at this moment
 
 
 def is_written(path: Path) -> bool:
@@ -210,29 +210,16 @@ def is_written(path: Path) -> bool:
 
 def read(path: Path, notices: list[str]) -> Iterator[Record]:
     """The sound records of one file; damage is named in `notices` and skipped."""
-    entries = _indexed(path)
-    if entries is None:
-        before, said = _state(path), len(notices)
-        records = [*_read(path, notices)]
-        yield from records
-        if len(notices) == said and not is_written(path):
-            _keep_index(path, [(r.id, r.offset, r.length, dict(r.meta)) for r in records], before)
-        return
-    for id_, offset, length, meta in entries:
-        yield Record(id_, meta, path, offset, length)
-
-
-def _read(path: Path, notices: list[str]) -> Iterator[Record]:
     # Asked before reading: a writer that ends in between has finished its last record.
     live = is_written(path)
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:  # which cannot be mapped
             return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield from _found(path, data, live, notices)
+            yield from _records(path, data, live, notices)
 
 
-def _found(path: Path, data: mmap.mmap, live: bool, notices: list[str]) -> Iterator[Record]:
+def _records(path: Path, data: mmap.mmap, live: bool, notices: list[str]) -> Iterator[Record]:
     at = 0
     while at < len(data):
         head = data[at : at + HEAD.size]
@@ -259,7 +246,7 @@ def _found(path: Path, data: mmap.mmap, live: bool, notices: list[str]) -> Itera
                 notices.append(f"{path}: its last record is torn at byte {at} (run {id_}); dropped")
             return
         try:
-            text = kept.unpacked(data[begin : begin + length])
+            text = decompressed(data[begin : begin + length])
         except zstandard.ZstdError:
             notices.append(_corrupt(path, at, id_))
             # Where bytes are lost, the next one begins before this one's length is over.
@@ -308,72 +295,3 @@ def _checked(text: bytes) -> dict[str, Any]:
     if fields.status in ("ok", "capped"):
         schema.read(second, StoredTrace, "its trace")
     return meta
-
-
-# ---------------------------------------------------------------- kept beside them
-
-
-#: Id, offset and length of a record and what is said of its run.
-Entry = tuple[str, int, int, dict[str, Any]]
-
-
-class _Index(msgspec.Struct):
-    code: str
-    size: int
-    changed_ns: int
-    checksum: int
-    entries: list[Entry]
-
-
-def _state(path: Path) -> tuple[int, int]:
-    """A file's size and when it was changed, in nanoseconds."""
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns
-
-
-def _indexed(path: Path) -> list[Entry] | None:
-    """What stands in a file of traces; None where that has to be read from itself."""
-    try:
-        index = msgspec.msgpack.decode(kept.load(_place(path)), type=_Index)
-    except (OSError, zstandard.ZstdError, msgspec.DecodeError):
-        return None
-    known = (index.code, index.size, index.changed_ns, index.checksum)
-    now = (kept.code(kept.READING), *_state(path), _checksum(path))
-    return index.entries if known == now else None
-
-
-def _checksum(path: Path) -> int:
-    """Of all bytes, at about the speed they are read with: a tenth of reading the records."""
-    found = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            found = zlib.crc32(block, found)
-    return found
-
-
-def _keep_index(path: Path, entries: Sequence[Entry], at: tuple[int, int]) -> None:
-    """Keep what was read of a file, if it can be written and the file did not change meanwhile.
-
-    Args:
-        path: of the file of traces.
-        entries: all that stands in it.
-        at: its `_state` before it was read.
-    """
-    checksum = _checksum(path)
-    if _state(path) != at:
-        return
-    kept.save(_place(path), _Index(kept.code(kept.READING), *at, checksum, list(entries)))
-
-
-def forget_indices(folder: Path) -> None:
-    """Delete the indices of files of traces that are no longer there."""
-    if kept.folder(folder).is_symlink():
-        return
-    with contextlib.suppress(OSError):
-        for path in kept.folder(folder).glob("*.index"):
-            if not (folder / "traces" / f"{path.stem}.zst").exists():
-                path.unlink(missing_ok=True)
-
-
-def _place(path: Path) -> Path:
-    return kept.folder(path.parent.parent) / f"{path.stem}.index"

@@ -24,7 +24,7 @@ from experiments.grid.plan import PlannedProblem, Run
 from experiments.grid.scoring import NO_SCORERS, Judgement, Scorers, judged, shown
 from experiments.store.files.records import Record
 from experiments.store.samples.repetition import exact, repeats, tolerant
-from experiments.store.samples.sample import Points, Sample, Shorter
+from experiments.store.samples.sample import Sample, Shorter
 from experiments.store.store import Store
 from lil import Detector, Meter, Trace, Verdict, replay
 
@@ -201,7 +201,7 @@ def measured(
         decode_sec=cost.seconds,
         keys_read=cost.keys_read,
         cache_byte_sec=_byte_sec(trace, paid),
-        curve=Points(_curve(trace, kept)),
+        curve=_curve(trace, kept),
         repeated=repeats(trace.new_ids[:kept]),
         reused_tokens=min(paid, trace.reused_tokens),
         dropped_tokens=len(trace.dropped) + paid - kept,

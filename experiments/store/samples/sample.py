@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import Literal, TypeAlias
 
 Status = Literal["ok", "capped", "stopped", "out_of_memory", "error", "missing"]
 
@@ -16,59 +12,6 @@ Role = Literal["method", "control", "null"]
 
 #: Tokens (None: not known), original bytes, compressed bytes.
 Point: TypeAlias = tuple[int | None, int, int]
-
-
-class Points(Sequence[Point]):
-    """The points of a compression curve, equal to the tuple of them; twelve bytes each, for a study
-    holds tens of thousands of curves.
-
-    Raises:
-        OverflowError: a number of 2^31 or more.
-    """
-
-    __slots__ = ("_data",)
-
-    def __init__(self, points: Iterable[Point] = ()) -> None:
-        rows = [(-1 if tokens is None else tokens, *sizes) for tokens, *sizes in points]
-        self._data = np.array(rows, np.intc).tobytes()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Points:
-        """What `bytes` of a curve gave.
-
-        Raises:
-            ValueError: no such bytes.
-        """
-        curve = cls()
-        curve._data = data
-        curve.columns()
-        return curve
-
-    def __bytes__(self) -> bytes:
-        return self._data
-
-    def columns(self) -> npt.NDArray[np.intc]:
-        """The same numbers as an array (points, 3); -1 where tokens are not known."""
-        return np.frombuffer(self._data, np.intc).reshape(-1, 3)
-
-    def __len__(self) -> int:
-        return len(self._data) // 12
-
-    def __iter__(self) -> Iterator[Point]:
-        for tokens, raw, small in self.columns().tolist():
-            yield (None if tokens < 0 else tokens), raw, small
-
-    def __getitem__(self, at: Any) -> Any:
-        return tuple(self)[at]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(self._data)
-
-    def __repr__(self) -> str:
-        return f"Points({list(self)!r})"
 
 
 #: Model, data set, penalty, backend, budget and the backend's parameters: a configuration.
@@ -138,7 +81,7 @@ class Sample:
     dense_layer_keys_read_mean: float | None = None
     cache_bytes_peak: int | None = None
     cache_byte_sec: float | None = None
-    curve: Points = Points()  # noqa: RUF009 - never changed
+    curve: tuple[Point, ...] = ()
     repeated: bool | None = None  # some block repeated back to back at least 20 times
     reused_tokens: int = 0
     dropped_tokens: int = 0  # decoded and chopped off again: paid for, not in the output
@@ -170,8 +113,8 @@ class Sample:
     @property
     def key(self) -> Key:
         """What the samples of one configuration share, whatever their problem and detector."""
-        told = repr(sorted(self.backend_params))
-        return self.model, self.dataset, self.penalty, self.backend, self.budget, told
+        params = repr(sorted(self.backend_params))
+        return self.model, self.dataset, self.penalty, self.backend, self.budget, params
 
     @property
     def pair(self) -> tuple[str, str, str, int]:

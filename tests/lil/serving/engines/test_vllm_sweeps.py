@@ -130,7 +130,7 @@ def test_the_same_answers_and_rows(stores: tuple[Path, Path]) -> None:
     found = []
     for folder in stores:
         study = Study.open(folder)
-        samples = study.samples(study.detectors).samples
+        samples = study.samples(study.detectors)
         made = summarise(samples, 0, factor=2)
         answers = {(s.backend, s.penalty, s.detector, s.item_id): s.answer for s in samples}
         told = {(r.backend, r.penalty, r.detector): asdict(r) for r in made}

@@ -13,11 +13,9 @@ from sweeping import go
 
 import lil
 from attention.errors import InvalidValue
-from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import Plan
-from experiments.report import measures
 from experiments.store import manifest
 from experiments.store.samples.replay import Firing, acted_id, acted_record
 from experiments.store.samples.sample import Sample
@@ -78,58 +76,6 @@ def test_only_runs_in_which_it_fires_are_decoded_again(tiny_config: Make, tmp_pa
 
     again, _ = go(config, tmp_path)
     assert (again.counts.decoded, again.counts.acted) == (0, 0)
-
-
-@pytest.mark.slow
-def test_a_sample_is_what_the_detector_does_live(tiny_config: Make, tmp_path: Path) -> None:
-    config = tiny_config(**OPTIONS, dtype="float64")
-    go(config, tmp_path)
-    loaded = models.load(models.find(config.models[0], None), "float64", "cpu")
-    plan = Plan.from_dict(manifest.read(tmp_path)["plan"])
-    store, compared = Store(tmp_path), 0
-    samples = {key(sample): sample for sample in samples_of(config, tmp_path).samples}
-    study = Study(store, plan, config)
-    for run in study.runs():
-        cap = study.cap(run)
-        record = store.get(run.id)
-        assert record is not None
-        for detector in build_detectors(config):
-            name = run.configuration.backend["name"]
-            action = detector.action.name
-            if (name, action) == ("h2o", "densify"):
-                continue
-            sample = samples[name, run.item_id, detector.name, action]
-            (trace,) = lil.decode(
-                loaded.model,
-                loaded.tokenizer,
-                [record.values()["prompt_ids"]],
-                backend=study.backend(run.configuration),
-                detectors=[detector],
-                max_new_tokens=cap,
-            )
-            assert (trace.text, trace.tokens) == (sample.text, sample.tokens)
-            assert len(trace.dropped) == sample.dropped_tokens
-            assert trace.checks[-1].keys_read == pytest.approx(sample.keys_read, rel=0.02)
-            compared += 1
-    assert compared > 50
-
-
-def test_dropped_tokens_are_charged_in_what_is_saved(tiny_config: Make, tmp_path: Path) -> None:
-    config = tiny_config(**OPTIONS)
-    go(config, tmp_path)
-    samples = samples_of(config, tmp_path).samples
-    for row in measures.summarise(samples, 0):
-        mine = [
-            s
-            for s in samples
-            if (s.backend, s.detector, s.action) == (row.backend, row.detector, row.action)
-        ]
-        if (effect := row.detector_effect) is not None:
-            paid = sum((s.tokens or 0) + s.dropped_tokens for s in mine)
-            assert effect.paid == paid
-            assert effect.tokens.estimate == pytest.approx(1 - paid / effect.paid_without)
-        if row.action not in ("none", "stop"):
-            assert row.decode_sec is None
 
 
 @pytest.mark.parametrize(

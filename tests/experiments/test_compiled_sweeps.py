@@ -17,11 +17,7 @@ from attention.patching import compiled as steps
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.store import manifest
-from experiments.store.store import Store
-from experiments.store.study import Study
-from experiments.sweep import sweep
 from experiments.sweep.decoder import AS_IT_IS, ELSEWHERE, NOT_COMPILED, compile_step
-from experiments.sweep.missing_runs import MissingRuns
 from lil.decoding import compiling
 
 Make = Callable[..., Config]
@@ -69,16 +65,6 @@ def test_what_becomes_of_compiling_is_said(
     assert len(asked) == 2
     with FileLock(steps.folder() / f"{steps.key(loaded.model)}.pt2.lock"):
         assert compile_step(loaded, Full(), "auto", 1e9) == ELSEWHERE
-
-
-def test_tokens_to_expect_are_those_of_one_model(tiny_config: Make, tmp_path: Path) -> None:
-    config = tiny_config(**GRID, batch_size=2)
-    prepared = sweep.prepare(config, tmp_path)
-    left = MissingRuns(Study.of(Store(tmp_path), prepared.experiment), False)
-    (model,) = {cell.model for cell in prepared.experiment.plan.configurations}
-    runs = 3 * len(prepared.experiment.plan.configurations)
-    assert left.weight_left(model) == runs * 24 / 4
-    assert left.weight_left("another") == 0
 
 
 @pytest.mark.slow

@@ -103,20 +103,3 @@ def test_a_detector_brings_its_own_parameters() -> None:
     for bad in ("guardian(f)", "guardian(f=250", "guardian(g=3)"):
         with pytest.raises(InvalidValue):
             build_detectors(load("demo", {"detectors": bad}))
-
-
-@pytest.mark.parametrize(
-    ("entry", "expected"),
-    [
-        ("guardian", ("guardian", "")),
-        ("guardian:answer", ("guardian", "answer")),
-        ("mine:Detector", ("mine:Detector", "")),
-        ("mine:Detector:answer", ("mine:Detector", "answer")),
-        ("chopper(weights='a:b')", ('chopper(weights = "a:b")', "")),
-        ("either(parts=['m:A', 'm:B']):answer", ('either(parts = ["m:A", "m:B"])', "answer")),
-        ("mine (1).json:answer", ("mine (1).json", "answer")),
-    ],
-)
-def test_an_action_stands_behind_the_last_colon(entry: str, expected: tuple[str, str]) -> None:
-    spec = DETECTORS.spec(entry)
-    assert (str(Spec(spec.name, spec.params)), spec.action) == expected

@@ -1,7 +1,7 @@
 """SIGKILL in the middle of a sweep: the same command ends with the same results.
 
 A forked child sweeps and kills itself, between two steps of decoding or in the middle of writing a
-record; `scripts/checks/kill_test.py` does the same to real processes at random moments.
+record.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import random
 import signal
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import Plan
 from experiments.report import measures
 from experiments.store import manifest
-from experiments.store.files.filesystem import whole_file
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep
@@ -89,28 +87,3 @@ def test_killed_at_random_steps_it_ends_the_same(tiny_config: Make, tmp_path: Pa
     }
     assert _rows(tmp_path / "killed", config) == _rows(tmp_path / "whole", config)
     assert manifest.read(tmp_path / "killed")["status"] == "finished"
-
-
-def test_what_a_killed_writer_left_is_deleted_by_the_next_sweep(
-    tiny_config: Make, tmp_path: Path
-) -> None:
-    folders = [tmp_path / name for name in ("sweeps", "cache")]
-
-    def killed() -> None:
-        for folder in folders:
-            stack.enter_context(whole_file(folder / "a.json")).write_text("{")
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    for folder in folders:
-        folder.mkdir()
-    with ExitStack() as stack:
-        assert _in_a_child(killed) == -signal.SIGKILL
-        left = [path for folder in folders for path in folder.glob(".*")]
-        assert len(left) == 2
-        mine = [stack.enter_context(whole_file(folder / "b.json")) for folder in folders]
-        for half in mine:  # of one that lives
-            half.write_text("{")
-        _sweep(tiny_config(limit=1, backends="full", max_new_tokens=4), tmp_path, sweep.Progress())
-        assert not any(path.exists() for path in left)
-        hidden = {path for folder in folders for path in folder.glob(".*")}
-        assert hidden == {*mine, tmp_path / "cache" / ".gitignore"}

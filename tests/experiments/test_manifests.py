@@ -17,25 +17,16 @@ from sweeping import go
 
 from attention.errors import InvalidValue
 from experiments.cli import main
-from experiments.cli.commands.sweep import default_folder
 from experiments.cli.console import Console
 from experiments.cli.open_store import listing
 from experiments.grid.config import Config
 from experiments.grid.presets import load
-from experiments.report import measures
 from experiments.store import manifest
 from experiments.store.files.filesystem import lock
-from experiments.store.labels import folder_labels
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.store.sweeps import Sweep, by_id, groups, latest_compatible
 from experiments.sweep import sweep
-
-#: Measures that are seconds, or are made of them.
-SECONDS = (
-    *("prefill_sec", "decode_sec", "end_to_end_sec", "end_to_end_ratio", "cache_byte_sec"),
-    *("cache_byte_sec_ratio", "sec_per_solved", "sec_per_solved_ratio"),
-)
 
 Make = Callable[..., Config]
 SMALL = Path(__file__).parent / "data" / "small"
@@ -212,17 +203,6 @@ def test_a_damaged_manifest_is_named_and_never_hides_behind_an_older_one(
         Study.open(store)
 
 
-def test_a_store_whose_manifests_are_lost_says_what_writes_them(
-    twice: tuple[Path, list[str]], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    store = tmp_path / "store"
-    shutil.copytree(twice[0], store)
-    shutil.rmtree(store / "sweeps")
-    assert main(["report", str(store)]) == 2
-    assert "the command of its sweep" in capfd.readouterr().err
-    assert len(Store(store).frame()) == 9
-
-
 # ---------------------------------------------------------------- unfinished
 
 
@@ -262,66 +242,10 @@ def test_an_unfinished_sweep_is_said_until_a_newer_one_has_its_cells(
 # ---------------------------------------------------------------- seconds
 
 
-def _rows(out: Path, sweep: str | None = None) -> dict[tuple[str, int | None], Any]:
-    samples = Study.open(out, sweep).samples([])
-    return {(row.backend, row.budget): row for row in measures.summarise(samples, 0)}
-
-
-def test_seconds_of_one_sweep_are_told_and_those_of_two_are_not(
-    twice: tuple[Path, list[str]],
-) -> None:
-    out, _ = twice
-    rows = _rows(out)
-    for key in (("full", None), ("h2o", 32)):  # full attention was decoded beside budget 32
-        assert rows[key].seconds_null_why is None
-        assert rows[key].decode_sec > 0
-        assert rows[key].end_to_end_ratio > 0
-    other = rows["h2o", 96]
-    assert "2 sweeps" in other.seconds_null_why
-    assert {getattr(other, name) for name in SECONDS} == {None}
-    assert other.length_ratio.estimate is not None
-
-
 # ---------------------------------------------------------------- several stores, lists of sweeps
 
 
-def test_a_label_is_no_longer_than_it_must_be() -> None:
-    folders = [Path(name) for name in ("/x/demo", "/a/one", "/b/one", "/c/b/one")]
-    assert folder_labels(folders) == ["demo", "a/one", "/b/one", "c/b/one"]
-    assert folder_labels([Path("/x/demo")]) == ["demo"]
-
-
 # ---------------------------------------------------------------- where sweeps go
-
-
-def test_where_a_sweep_goes_that_does_not_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    def name(preset: str, **overrides: object) -> str:
-        folder = default_folder(preset, load(preset, overrides))
-        assert folder.parent == Path("lil-out")
-        assert folder.name.isascii()
-        assert not set(folder.name) & set(' /\\:*?"<>|')
-        return folder.name
-
-    assert name("demo") == name("demo", limit=3, budgets="32") == "demo"
-    assert name("demo", datasets="easy") == "demo-reasoner-easy"
-    hub = name("paper", models="agentica-org/DeepScaleR", datasets="gsm8k,aime")
-    assert hub == "paper-agentica-org-DeepScaleR-gsm8k+aime"
-    (tmp_path / "mine.jsonl").write_text("")
-    assert name("demo", datasets=str(tmp_path / "mine.jsonl")) == "demo-reasoner-mine.jsonl"
-    many = [f"a-long-name-of-a-set-{number}" for number in range(9)]
-    assert len(name("demo", datasets=many)) < 100
-    assert name("demo", datasets=many) != name("demo", datasets=[*many, "another"])
-    for folder in ("pa", "pb", "."):
-        (tmp_path / folder).mkdir(exist_ok=True)
-        (tmp_path / folder / "exp.toml").write_text("limit = 3\n")
-        (tmp_path / folder / "demo.toml").write_text("limit = 3\n")
-    assert name("exp.toml") == name("./exp.toml") == "exp"
-    names = {name(f"{folder}/{file}.toml") for folder in ("pa", "pb") for file in ("exp", "demo")}
-    assert len({*names, name("exp.toml"), name("demo.toml"), "demo"}) == 7
 
 
 # ---------------------------------------------------------------- two writers

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +20,9 @@ from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.store import manifest
 from experiments.store.store import Store
-from experiments.sweep import executors, sweep
-from experiments.sweep.decoder import DecodeJob, Event, JobEnd, RowTrace, Setup, WorkerLoss, decode
+from experiments.sweep import sweep
+from experiments.sweep.decoder import DecodeJob, Setup
 from experiments.sweep.executors import processes
-from experiments.sweep.executors.contract import InProcess
 from tests.sampling import some_slow
 
 #: Three data sets, so that jobs mix them; float64, so that batches cannot show.
@@ -145,56 +141,6 @@ def test_workers_killed_at_work_cost_nothing(
     assert hunter.lost() >= 2
 
 
-class Mortal(InProcess):
-    """Dies whenever a certain prompt is among its rows, once it has said what came before."""
-
-    def __init__(self, loaded: models.LoadedModel, victim: list[int]) -> None:
-        super().__init__(loaded)
-        self._victim = victim
-        self.sizes: list[int] = []
-
-    def wait(self, tell: Callable[[int, Event], None]) -> None:
-        job, self._job = self._job, None
-        assert job is not None
-        self.sizes.append(len(job.requests))
-        with closing(decode(self._loaded, job, lambda _: None)) as events:
-            for event in events:
-                assert isinstance(event, RowTrace)
-                if job.requests[event.index].prompt == self._victim:
-                    tell(0, WorkerLoss("killed by SIGKILL"))
-                    return
-                tell(0, event)
-        tell(0, JobEnd())
-
-
-def test_a_run_that_kills_its_worker_costs_itself_alone(
-    alone: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = _config(tiny_model)
-    victim = list(sweep.prepare(config, tmp_path).experiment.prompts.values())[1]
-    mortals = []
-
-    @contextlib.contextmanager
-    def mortal(prepared: Any, source: models.ModelSource, _steps: float) -> Iterator[Mortal]:
-        mortals.append(Mortal(prepared.shelf.take(source), victim))
-        yield mortals[0]
-
-    monkeypatch.setattr(sweep, "open_executor", mortal)
-    outcome, notes = run(config, tmp_path)
-    assert (outcome.counts.failed, outcome.counts.decoded) == (5, 25)
-    store = Store(tmp_path)
-    assert store.stored() == len(store) == 30
-    failed = [record for record in store if record.failed]
-    assert {record.meta["message"] for record in failed} == {
-        "its worker was lost twice with nothing else at work (killed by SIGKILL)"
-    }
-    assert len({record.meta["item_id"] for record in failed}) == 1
-    assert mortals[0].sizes.count(1) >= 2 * 5  # each of the five twice, alone
-    good = tokens_of(alone)
-    assert tokens_of(tmp_path).items() <= good.items()
-    assert sum("tried again" in note for note in notes.notes) >= 5
-
-
 class Dying(Setup):
     """Ends its process instead of loading."""
 
@@ -261,10 +207,3 @@ def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
         assert models.use_threads(5, 3) == 5
     finally:
         torch.set_num_threads(before)
-
-
-def test_gpus_are_taken_in_turn_unless_one_is_named() -> None:
-    assert executors.devices("cuda", 2, 3) == ["cuda:0", "cuda:1", "cuda:0"]
-    assert executors.devices("cuda", 1, 2) == ["cuda", "cuda"]
-    assert executors.devices("cuda:1", 2, 2) == ["cuda:1", "cuda:1"]
-    assert executors.devices("cpu", 0, 2) == ["cpu", "cpu"]

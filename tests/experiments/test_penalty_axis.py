@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import lil
 from experiments.grid.config import Config
-from experiments.grid.detectors import build_detectors
-from experiments.grid.identity import run_id
-from experiments.grid.plan import Plan, build_backends, build_configurations, build_penalties
+from experiments.grid.plan import Plan
 from experiments.grid.presets import load
-from experiments.report.measures import summarise
 from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep
-
-Make = Callable[..., Config]
 
 
 def go(config: Config, out: Path) -> tuple[Store, Plan, sweep.Outcome]:
@@ -55,25 +49,6 @@ def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[A
 
 
 # ---------------------------------------------------------------- the grid
-
-
-def _ids(overrides: dict[str, Any]) -> list[str]:
-    config = load("demo-small", overrides)
-    backends, penalties = build_backends(config), build_penalties(config)
-    cells = build_configurations(config, "m", "00", ("easy",), backends, penalties)
-    return [run_id(cell, "i", "p", 0) for cell in cells]
-
-
-def test_cells_without_penalty_keep_their_identity_and_each_penalty_adds_as_many() -> None:
-    without = _ids({})
-    assert _ids({"penalties": "none"}) == _ids({"penalties": ""}) == without
-    assert _ids({"penalties": "lz"})[: len(without)] == without
-    three = _ids({"penalties": "none,lz,dry"})
-    assert three[: len(without)] == without
-    assert len(set(three)) == 3 * len(without)
-    assert _ids({"penalties": "lz,none"}) == _ids({"penalties": "lz"})
-    stronger = _ids({"penalties": "lz", "penalty_params": {"lz": {"alpha": 0.2}}})
-    assert set(stronger) & set(_ids({"penalties": "lz"})) == set(without)
 
 
 def test_every_backend_and_budget_is_decoded_with_and_without(swept: Any) -> None:
@@ -116,27 +91,3 @@ def test_the_tokens_are_those_of_the_penalty(swept: Any, tiny_model: Path) -> No
         assert list(trace.new_ids) == ids
         changed += ids != full.values()["new_ids"]
     assert changed >= 2  # the others end before a token comes again
-
-
-def test_a_penalty_added_later_decodes_only_its_own_runs(tiny_config: Make, tmp_path: Path) -> None:
-    grid = {"limit": 2, "backends": "sink", "budgets": "32", "max_new_tokens": 6}
-    assert go(tiny_config(**grid), tmp_path)[2].counts.decoded == 4
-    counts = go(tiny_config(**grid, penalties="frequency"), tmp_path)[2].counts
-    assert (counts.stored_before, counts.decoded) == (4, 4)
-    assert go(tiny_config(**grid, penalties="frequency"), tmp_path)[2].counts.decoded == 0
-
-
-def test_detectors_are_replayed_over_penalised_traces(swept: Any) -> None:
-    store, plan, config, *_ = swept
-    samples = Study(store, plan, config).samples(build_detectors(config))
-    found = {(s.backend, s.penalty, s.detector) for s in samples}
-    assert found == {
-        (backend, penalty, detector)
-        for backend in ("full", "sink")
-        for penalty in ("none", "lz")
-        for detector in ("none", "guardian")
-    }
-    assert len(samples) == 4 * len(found)
-    for row in summarise(samples, seed=0):
-        assert row.pairs == 4
-        assert (row.penalty_effect is not None) is (row.penalty == "lz")

@@ -9,15 +9,12 @@ from typing import Any
 
 import pytest
 from sweeping import Notes
-from test_parallel_sweeps import _config, alone, run, whole
+from test_parallel_sweeps import _config, run, whole
 from test_sweep import tokens_of
 
 from attention.errors import InvalidValue
 from experiments.store import manifest
 from experiments.sweep import sweep
-from experiments.sweep.executors import on_ray
-
-__all__ = ["alone"]  # a fixture
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,14 +70,6 @@ def test_a_node_that_dies_at_work_costs_nothing(
 
 @pytest.mark.slow
 @needs_ray
-def test_what_a_cluster_lacks_is_said(cluster: Any, tiny_model: Path, tmp_path: Path) -> None:
-    options = {"executor": "ray", "address": cluster.address, "gpus_per_worker": 1, "limit": 1}
-    with pytest.raises(InvalidValue, match=r"gpus_per_worker = 1\.0: expected at most 0"):
-        run(_config(tiny_model, **options), tmp_path)
-
-
-@pytest.mark.slow
-@needs_ray
 def test_a_cluster_that_is_not_there_is_said(tiny_model: Path, tmp_path: Path) -> None:
     options = {"executor": "ray", "address": "127.0.0.1:1", "limit": 1}
     with pytest.raises(InvalidValue, match=r"address = '127\.0\.0\.1:1'"):
@@ -94,9 +83,3 @@ def test_without_ray_one_message_says_what_to_install(
     with pytest.raises(InvalidValue, match=r"executor = 'ray': .*`scripts/setup ray`"):
         sweep.prepare(_config(tiny_model, executor="ray"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_workers_are_given_a_gpu_where_there_is_one() -> None:
-    assert on_ray._gpus({"CPU": 4.0}, None) == 0
-    assert on_ray._gpus({"CPU": 4.0, "GPU": 2.0}, None) == 1
-    assert on_ray._gpus({"GPU": 2.0}, 0.5) == 0.5

@@ -44,15 +44,6 @@ def test_what_others_wait_for_comes_first_and_releases_them() -> None:
     assert not schedule.finished(SPARSE)
 
 
-def test_held_work_is_left_though_nothing_can_begin() -> None:
-    schedule = filled(2, {FULL: [1]})
-    schedule.hold("0-0", SPARSE, "later")
-    (full,) = schedule.take()
-    assert (schedule.take(), schedule.jobs(), schedule.left) == ([], 0, True)
-    schedule.done(full)
-    assert not schedule.left
-
-
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_one_group_is_split_evenly_long_and_short_ones_mixed(workers: int) -> None:
     schedule = filled(workers, {FULL: range(24, 0, -1)})
@@ -64,16 +55,6 @@ def test_one_group_is_split_evenly_long_and_short_ones_mixed(workers: int) -> No
     for part in parts:
         costs = [task.expected for task in part]
         assert costs == sorted(costs, reverse=True)
-
-
-def test_plenty_of_groups_stay_whole_and_the_last_is_split() -> None:
-    schedule = filled(2, {BatchGroup(n): [10.0] * 8 for n in range(5)}, least=2)
-    whole = [schedule.take() for _ in range(4)]
-    assert [len(job) for job in whole] == [8] * 4
-    for job in whole:
-        for task in job:
-            schedule.done(task)
-    assert [len(schedule.take()) for _ in range(2)] == [4, 4]
 
 
 def test_a_lost_job_comes_back_in_halves_before_all_else() -> None:

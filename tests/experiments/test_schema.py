@@ -18,7 +18,6 @@ from experiments.cli import main
 from experiments.grid.presets import load
 from experiments.store.files.records import pack
 from experiments.store.store import Store
-from experiments.store.study import Study
 
 NINES = "9" * 5000
 
@@ -98,17 +97,6 @@ def _flip(container: Any, key: Any) -> None:
         container[key] = container[key].swapcase()
 
 
-def _written(folder: Path, document: object) -> Path:
-    (folder / "sweeps").mkdir(parents=True, exist_ok=True)
-    (folder / "sweeps" / "1.json").write_text(json.dumps(document))
-    return folder
-
-
-def _document() -> Any:
-    (path,) = (SMALL / "sweeps").glob("*.json")
-    return json.loads(path.read_text())
-
-
 @pytest.mark.parametrize(
     ("document", "words"),
     [
@@ -132,14 +120,6 @@ def test_what_is_no_manifest_is_one_message(
     assert said.startswith("lil: error: ")
     assert re.search(words, said)
     assert str(store) in said
-
-
-def test_one_letter_of_a_field_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:
-    document = _document()
-    wrong = json.loads(json.dumps(document).replace('"dataset":', '"dataseR":', 1))
-    with pytest.raises(InvalidValue, match=r"'dataseR'.*did you mean 'dataset'") as caught:
-        Study.open(_written(tmp_path, wrong))
-    assert "cells[0]" in str(caught.value)
 
 
 def _store_of(folder: Path, meta: Any, trace: Any) -> Store:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import json
 import multiprocessing
 import os
 import random
@@ -12,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 from attention.errors import InvalidValue
 from experiments.store.files import records
 from experiments.store.files.filesystem import require_writable, write_atomically
-from experiments.store.files.records import SYNC_EVERY
 from experiments.store.store import Store
 from lil.trace import Cost, Trace
 
@@ -98,14 +95,6 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     assert store.get(_id(99)) is None
 
 
-def test_a_file_of_records_is_a_valid_zstandard_file(tmp_path: Path) -> None:
-    file = _fill(tmp_path, 3)
-    with file.open("rb") as raw:
-        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-        lines = reader.read().decode().replace("}{", "}\n{").splitlines()
-    assert [json.loads(line).get("tokens") for line in lines[::2]] == [0, 1, 2]
-
-
 def test_every_cut_of_a_file_keeps_the_whole_records_before_it(tmp_path: Path) -> None:
     file = _fill(tmp_path, 3)
     whole = file.read_bytes()
@@ -143,17 +132,6 @@ def test_every_flipped_byte_is_reported_and_costs_one_record(tmp_path: Path) -> 
         assert all(file.name in notice for notice in store.notices)
         for record in store:
             assert record.values() == _trace(*range(record.meta["tokens"]))
-
-
-def test_a_file_being_written_is_not_called_torn(tmp_path: Path) -> None:
-    writer = Store(tmp_path)
-    writer.append(_id(1), _meta(), _trace())
-    assert writer._writer is not None
-    os.write(writer._writer._file.fileno(), records.PREFIX)
-    assert Store(tmp_path).notices == []
-    assert len(Store(tmp_path)) == 1
-    writer.close()
-    assert "torn" in Store(tmp_path).notices[0]
 
 
 def test_a_trace_beats_a_failure_and_a_longer_trace_a_shorter_one(tmp_path: Path) -> None:
@@ -212,20 +190,6 @@ def test_two_processes_write_at_once(tmp_path: Path) -> None:
     assert store.notices == []
     assert (len(store), store.stored()) == (300, 400)
     assert all(record.values() == _trace(record.meta["tokens"]) for record in store)
-
-
-def test_records_are_synced_in_batches_and_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[int] = []
-    real = os.fsync
-    with Store(tmp_path) as store:
-        store.append(_id(0), _meta(), _trace())
-        monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(handle), real(handle)))
-        for number in range(1, 2 * SYNC_EVERY + 2):
-            store.append(_id(number), _meta(), _trace())
-        assert len(synced) == 2
-    assert len(synced) == 3
 
 
 class _FullDisk:

@@ -72,14 +72,6 @@ def test_the_same_sweep_again_does_nothing(
     assert (notes.stored, notes.left, notes.tokens) == (20, 0.0, 0)
 
 
-def test_a_larger_sweep_decodes_only_what_is_new(tiny_config: Make, tmp_path: Path) -> None:
-    go(tiny_config(limit=3), tmp_path)
-    outcome, _ = go(tiny_config(limit=4), tmp_path)
-    assert (outcome.counts.stored_before, outcome.counts.decoded) == (15, 5)
-    outcome, _ = go(tiny_config(limit=4, batch_size=1, detectors="none"), tmp_path)
-    assert outcome.counts.decoded == 0
-
-
 def test_a_longer_trace_serves_a_shorter_cap_and_not_the_other_way(
     tiny_config: Make, tmp_path: Path
 ) -> None:
@@ -202,20 +194,6 @@ def test_a_batch_too_large_for_memory_is_decoded_in_halves(
     monkeypatch.setattr(lil, "stream", stream)
     outcome, _ = go(tiny_config(budgets="32", max_new_tokens=6), tmp_path)
     assert (outcome.counts.failed, outcome.counts.decoded) == (0, 12)
-
-
-def test_where_full_attention_failed_its_own_cap_holds(
-    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def bad(options: dict[str, Any], prompt: list[int]) -> Exception | None:
-        del prompt
-        return MemoryError() if options["backend"].name == "full" else None
-
-    monkeypatch.setattr(lil, "stream", _failing(bad))
-    outcome, _ = go(tiny_config(limit=2), tmp_path)
-    assert (outcome.counts.failed, outcome.counts.decoded) == (2, 8)
-    lengths = [r.meta["tokens"] for r in Store(tmp_path) if not r.failed]
-    assert max(lengths) == 24
 
 
 def test_an_interrupted_sweep_is_marked_and_goes_on(

@@ -1,1 +1,0 @@
-"""Real processes of `lil`, ended at random moments."""

@@ -15,6 +15,7 @@ from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid import scoring
 from experiments.grid.presets import load
+from experiments.store.samples.replay import with_text
 from experiments.store.store import Store
 from experiments.store.study import Study
 
@@ -87,7 +88,7 @@ def test_asked_for_it_judges(store, mine, capsys):
     assert "not loaded" not in err
     assert mine.with_suffix(".ran").exists()
     study = Study.open(store).judged_by("own_scores:score")
-    samples = study.samples([])
+    samples = [*with_text(study.samples([]), study.store)]
     assert [s.correct for s in samples] == [len(s.text or "") > 20 for s in samples]
     rows = {(row["backend"], row["detector"]): row for row in json.loads(out)["rows"]}
     for backend in ("full", "sink"):
@@ -162,5 +163,5 @@ def test_other_processes_judge_with_it_too(store, monkeypatch):
     monkeypatch.setattr("experiments.store.samples.load.FEW", 1)
     study = Study.open(store).judged_by("own_scores:score")
     shutil.rmtree(store / "cache")
-    samples = study.samples([], workers=2)
+    samples = [*with_text(study.samples([], workers=2), study.store)]
     assert [s.correct for s in samples] == [len(s.text or "") > 20 for s in samples]

@@ -1,4 +1,4 @@
-"""What a method, a detector, a penalty or a codec is, said by itself: the same is the same again.
+"""The identity of a method, a detector, a penalty or a codec.
 
 `Backend.identity`, `Detector.identity` and `Penalty.identity` name it by what was chosen: name,
 version and parameters, under which runs are stored. What may change under the same name is its

@@ -29,7 +29,7 @@ from attention.spec import Spec, merge, parse
 #: The distribution this project's own classes come from.
 OWN = "lil-attention"
 
-# A name stands in lists (a,b) and in dotted keys (backend_params.a.page), so it has neither.
+# A name is used in lists (a,b) and in dotted keys (backend_params.a.page), so it has neither.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 #: Import paths that may be followed; None for all.
@@ -43,9 +43,6 @@ def following(paths: Collection[str]) -> Iterator[None]:
     """While names that nobody typed are read, as those of a store: no import path but these.
 
     Names of what ships or is installed are found as ever.
-
-    Args:
-        paths: `package.module:Class` as somebody typed it.
     """
     outer = _FOLLOWED.get()
     now = _FOLLOWED.set(frozenset(paths) if outer is None else outer & frozenset(paths))
@@ -69,7 +66,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Entry:
-    """A name and what stands behind it.
+    """A name and its class.
 
     Attributes:
         package: the distribution it comes from, with its version where it is another one.
@@ -124,7 +121,7 @@ class Registry(Generic[T]):
         group: entry points of other packages.
         base: gives the class that all are subclasses of; called when the first is looked at.
         example: how one may be typed, for messages.
-        actions: names that may stand behind one and a colon.
+        actions: names that may follow a name and a colon.
         frozen: whether they are parameters alone, i.e. frozen dataclasses.
         line: the class attribute with the line that describes one; the docstring's first if None.
     """
@@ -209,12 +206,7 @@ class Registry(Generic[T]):
             raise InvalidValue(self.kind, str(Spec(name, params)), allowed) from error
 
     def spec(self, text: str, field: str | None = None) -> Spec:
-        """What somebody asks for who types `NAME(PARAMETER=VALUE)`, see `attention.spec`.
-
-        Args:
-            text: as typed.
-            field: what a message calls it; the kind if None.
-        """
+        """What somebody asks for who types `NAME(PARAMETER=VALUE)`, see `attention.spec`."""
         shipped = self._own() if self._actions else ()
         return parse(text, field or self.kind, self._example, self._actions, shipped)
 
@@ -323,7 +315,7 @@ class Registry(Generic[T]):
             raise InvalidValue(self.kind, path, allowed)
 
     def _checked(self, kind: Any, name: str) -> type[T]:
-        """`found` if it is what a name can stand for."""
+        """`kind` if a name can stand for it."""
         base = self._base()
         if not (isinstance(kind, type) and issubclass(kind, base)):
             public = f"{base.__module__.partition('.')[0]}.{base.__name__}"

@@ -1,4 +1,4 @@
-"""Which sources stand behind a class that does not ship, and what they are, as a digest.
+"""The sources of a class that does not ship, as a digest.
 
 Read from the files and never run: the class's module, its bases' modules, and what these import of
 the same folder or package, however far that goes.
@@ -36,9 +36,6 @@ def source_digest(kind: type) -> str:
     """A digest of the sources behind a class, which is another one after an edit of any of them.
 
     One without a file, as those of a session at a prompt, has a digest that no other process gives.
-
-    Args:
-        kind: a class that does not ship.
     """
     files = _files(kind)
     digest = hashlib.sha256()
@@ -50,7 +47,7 @@ def source_digest(kind: type) -> str:
 
 
 def _files(kind: type) -> dict[str, Path]:
-    """The files behind a class, by the names of their modules; data beside them by its own."""
+    """The files of a class by the names of their modules, data files by their own names."""
     files: dict[str, Path] = {}
     for base in kind.__mro__:
         if not ships(base) and (file := _file(base.__module__)) is not None:
@@ -117,13 +114,7 @@ def _prefixes(name: str) -> Iterator[str]:
 
 
 def _local(name: str, root: Path, only: str | None) -> Path | None:
-    """The file of a module that is nobody else's; None where there is none.
-
-    Args:
-        name: of the module.
-        root: the folder that what is not imported yet would come from.
-        only: of an installed package, whose own modules alone count; None for any local source.
-    """
+    """The file of a module that is nobody else's; None where there is none."""
     top = _top(name)
     if top in SHIPPED or top in sys.builtin_module_names or only not in (None, top):
         return None
@@ -147,7 +138,7 @@ def _file(name: str) -> Path | None:
 
 
 def _root(name: str, file: Path) -> Path:
-    """The folder in which a module's top package, or the module itself, stands."""
+    """The folder that holds a module's top package, or the module itself."""
     folder = file.parent if file.stem == "__init__" else file
     for _ in name.split("."):
         folder = folder.parent

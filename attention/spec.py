@@ -2,7 +2,7 @@
 
     entry     NAME   NAME(PARAMETER=VALUE, ...)   and behind either, where there are any, :ACTION
     NAME      a name, package.module:Class, or a file of parameters, FILE.json
-    list      ENTRY,ENTRY   or ENTRY+ENTRY; what stands in brackets or quotes holds together
+    list      ENTRY,ENTRY   or ENTRY+ENTRY; brackets and quotes hold their contents together
     setting   KEY=VALUE   KEY.NAME.PARAMETER=VALUE
     VALUE     as TOML has it, else a text
 
@@ -24,7 +24,7 @@ from attention.errors import InvalidValue
 #: What `package.module:Class` looks like.
 IMPORT_PATH = re.compile(r"[^\W\d]\w*(?:\.\w+)*:[^\W\d]\w*(?:\.\w+)*")
 
-#: How the name of a file ends in which name and parameters stand.
+#: The ending of files that hold a name and parameters.
 FILE = ".json"
 
 #: What no TOML can be: wrong characters, or brackets nested too deeply.
@@ -39,9 +39,9 @@ class Spec:
     """What somebody asks for: a name, parameters of its own, and the action that follows.
 
     Args:
-        name: or import path, or the file in which name and parameters stand.
+        name: or import path, or the file that holds name and parameters.
         params: those that were given, as TOML or JSON has them.
-        action: what follows a verdict; empty where nothing is said of it.
+        action: what follows a verdict; empty for none.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Spec:
 
     @property
     def is_file(self) -> bool:
-        """Whether a file is named in which name and parameters stand."""
+        """Whether it names a file that holds name and parameters."""
         return self.name.endswith(FILE)
 
     @property
@@ -86,8 +86,8 @@ def parse(
     Args:
         text: as typed.
         kind, example: for messages.
-        actions: names that may stand behind the last colon; without any, nothing may.
-        shipped: names that are no modules, so that behind their colon a wrong action stands.
+        actions: names that may follow the last colon.
+        shipped: names that are no modules, so that what follows their colon is an action.
 
     Raises:
         InvalidValue: brackets that hold something else than parameters.

@@ -16,9 +16,6 @@ class UnusableFolder(OSError):  # noqa: N818 - it names a state, with the reason
 def user_cache(name: str) -> Path:
     """A folder in the user's cache, or under LIL_CACHE, made where it is missing.
 
-    Args:
-        name: of the folder, one for each kind of thing.
-
     Raises:
         UnusableFolder: it cannot be made, belongs to another user or is open to others.
     """

@@ -1,4 +1,4 @@
-"""What a method is, and the one door through which its author imports all it takes."""
+"""The base class of methods, and everything that an author of a method imports."""
 
 from attention.contract.backend import AUTO, Backend, Dropping, Full, check_pages
 from attention.core import devices

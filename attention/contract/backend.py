@@ -1,4 +1,4 @@
-"""What every method is: a frozen dataclass of parameters that builds the state of a layer."""
+"""The base class of methods: a frozen dataclass of parameters that builds the state of a layer."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def softmax(scores: Tensor, sink_logits: Tensor | None = None) -> Tensor:
 
 
 def spread(sink_logits: Tensor | None, q: Tensor) -> Tensor | None:
-    """Sinks (Hq,) beside the queries (N, G, ...) of B rows: (N, G, 1)."""
+    """Sinks (Hq,) as one more slot of the queries (N, G, ...) of B rows: (N, G, 1)."""
     if sink_logits is None:
         return None
     N, G = q.shape[:2]
@@ -109,7 +109,7 @@ def dense(
         k, v: (B, Hkv, S, D), oldest token first.
         last: newest slot each query may see, (B or 1, T).
         square: queries and keys are of the same tokens: nothing was held and nothing is padding.
-        sink_logits: the model's own logits beside the slots, (Hq,), or None.
+        sink_logits: the model's own logits in addition to the slots', (Hq,), or None.
         window: newest slots a query may see; None for all.
 
     Returns:

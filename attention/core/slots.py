@@ -19,7 +19,7 @@ class Slots:
 
     Args:
         rows: B.
-        heads: H, whatever the state keeps apart (KV heads, or 1).
+        heads: H, the heads that have states of their own (KV heads, or 1).
         tail: shape of one slot.
         fill: what an empty slot holds.
         unit: tokens per slot (a page bound has many, a key has one).

@@ -115,11 +115,7 @@ class Step:
         return len(self.past)
 
     def decodes(self, exact_until: float) -> bool:
-        """Whether tokens of a longer forward must be read as decode queries, one after the other.
-
-        Args:
-            exact_until: tokens seen up to which it makes no difference.
-        """
+        """Whether tokens of a longer forward must be read as decode queries, one by one."""
         return bool((self.seen[self.behind > 0] > exact_until).any())
 
     @cached_property
@@ -177,11 +173,7 @@ class Step:
         )
 
     def occupancy(self, limit: int | None = None) -> Occupancy:
-        """What rows hold that keep all they see, this forward's tokens included.
-
-        Args:
-            limit: the most slots a row can fill.
-        """
+        """What rows hold that keep all they see, this forward's tokens included."""
         return self.holding(self.seen if limit is None else np.minimum(self.seen, limit), limit)
 
     def holding(self, counts: Counts, key: Hashable) -> Occupancy:

@@ -31,7 +31,7 @@ class QKV(NamedTuple):
     Attributes:
         q: scaled, (B, H, M, D).
         k, v: (B, Hkv, C, D), read in place; H is Hkv, or a multiple of it where pages are chosen.
-        sink_logits: the model's own logits beside the slots, (H * M,), or None.
+        sink_logits: the model's own logits in addition to the slots', (H * M,), or None.
     """
 
     q: Tensor
@@ -77,7 +77,7 @@ class Engine(ABC):
         Args:
             qkv: queries, keys and values.
             occupancy: slots of each row.
-            probs, lse: what is wanted beside the output.
+            probs, lse: what else to return.
         """
 
     @abstractmethod

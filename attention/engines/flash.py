@@ -20,7 +20,7 @@ class FlashEngine(TritonEngine):
     """Contiguous slots without probabilities and sinks by `flash_attn_with_kvcache`.
 
     The engine `triton`, which this one is otherwise, does what flash-attn 2 has no operation for:
-    probabilities, the model's own logits beside the slots, chosen pages (its pages are multiples of
+    probabilities, the model's own sink logits, chosen pages (its pages are multiples of
     256 and shared by all heads), and head sizes that are no multiple of 8 or above 256.
     """
 

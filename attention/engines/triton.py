@@ -86,12 +86,6 @@ def division(sets: int, most: int, slots: int, processors: int) -> tuple[int, in
     """Into how many splits the slots of each set go, and how many each split takes.
 
     Only what the host knows decides, so that nothing waits for the device.
-
-    Args:
-        sets: sets of slots, each a program at least.
-        most: slots of a set.
-        slots: looked at at once; a split takes a multiple.
-        processors: of the GPU.
     """
     blocks = max(1, -(-most // slots))
     wanted = min(-(-_PROGRAMS * processors // sets), blocks, _MOST_SPLITS)

@@ -32,7 +32,7 @@ def _queries(q, n, rows, d, M: tl.constexpr, D: tl.constexpr):
 
 @triton.jit
 def _store_sums(sums, at, plane, top, total, mask, LSE: tl.constexpr):
-    """Highest logit and total, apart: one float32 for both is too coarse where logits are large."""
+    """Highest logit and total: one float32 for both is too coarse where logits are large."""
     tl.store(sums + at, top, mask=mask)
     tl.store(sums + plane + at, total, mask=mask)
     if LSE:

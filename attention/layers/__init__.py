@@ -1,1 +1,1 @@
-"""The rungs: the state of one layer, and the loops that methods fill in."""
+"""Base classes of methods: the state of one layer, and the loops that methods fill in."""

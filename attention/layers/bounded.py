@@ -1,4 +1,4 @@
-"""What methods that drop tokens share: slots that are reused, and the token that is in each."""
+"""Base class of methods that drop tokens: slots that are reused, and the token in each."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Bounded(Layer):
         return memory
 
     def least_room(self) -> int:
-        """The smallest room beside a prompt in which the method can work."""
+        """The fewest tokens of the budget, in addition to a prompt, that the method needs."""
         return 2
 
     def check_prompts(self, step: Step) -> None:
-        """Refuse prompts that are to stay, are being read and leave too little room."""
+        """Refuse a prompt that is to stay and leaves the method too few tokens of the budget."""
         if self.keeps_prompt and (step.past < step.prompt).any():
             check_prompt(step, self.limit, self.least_room())
 

@@ -1,4 +1,4 @@
-"""The rung for methods that drop many tokens at once, every so many steps."""
+"""Base class of methods that drop many tokens at once, every so many steps."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ class Compressing(Bounded):
 
         Args:
             seen: tokens the row has seen.
-            room: those of the budget that its prompt leaves, where that stays; else all.
+            room: tokens of the budget that its prompt leaves, where that stays; else all.
         """
         return self.limit - interval(room)
 
     def window(self, room: int) -> int:  # noqa: ARG002
-        """How many of the observers are asked in so much room."""
+        """How many of the observers score tokens where the method has `room` tokens."""
         return self.observers
 
     def spared(self, prompt: Counts) -> Counts:
@@ -196,7 +196,7 @@ class Compressing(Bounded):
             keys = self.k.data.index_select(0, cut.at)
             worth = self.rank(keys if keys.shape[2] == S else keys[:, :, :S], queries, cut.at)
             if cut.spared is not None:
-                # Nothing of a prompt was ever dropped, so it stands in the first slots.
+                # Nothing of a prompt was ever dropped, so it is in the first slots.
                 slot = torch.arange(S, device=step.device)
                 worth = worth.masked_fill(slot < cut.spared, float("inf"))
             g.engine.keep_best(self.per_slot, cut.at, worth, cut.most)
@@ -283,7 +283,7 @@ def interval(budget: int) -> int:
 
 
 def check_window(budget: int, window: int) -> None:
-    """Check that some token can be kept for its score, beside the window."""
+    """Check that some token outside the window can be kept for its score."""
     check_int("budget", budget, 4)
     check_int("window", window, 1)
     most = budget - interval(budget)

@@ -1,4 +1,4 @@
-"""The rung for methods that drop tokens: a method says what each slot is worth."""
+"""Base class of methods that drop tokens: a method answers what each slot is worth."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Evicting(Bounded):
     def __init__(self, geometry: Geometry, backend: Method) -> None:
         super().__init__(geometry, backend)
         # A memory (B, Hkv, S) that in decode is the sum of what slots get of all query heads, and
-        # nothing else: it is added up while attending, and `learn` is told of prompts only.
+        # nothing else: it is added up while attending, and `learn` is called for prompts only.
         self.summed: Slots | None = None
         # Where the next token goes: behind the last one, or over the one dropped.
         self.next = self.slots("next", dtype=torch.int64, limit=1)

@@ -1,4 +1,4 @@
-"""The state of one attention layer: what every method shares, and the rung that keeps all."""
+"""The state of one attention layer: the base class of all methods, and the one that keeps all."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Geometry:
         rope: the model's rotary embedding.
         model_window: tokens a query of this layer sees, where the model itself slides; None
             elsewhere.
-        sink_logits: the model's own logits beside the keys in each softmax, (Hq,); None in most
+        sink_logits: the model's own further logits in each softmax, (Hq,); None in most
             models. They take their share of the probability, in what a method learns too.
         engine: what decode queries read keys and values with.
     """
@@ -64,7 +64,7 @@ class Geometry:
 
     @property
     def grouped_sinks(self) -> Tensor | None:
-        """`sink_logits` beside scores of queries by KV head, (Hkv, G, 1, 1)."""
+        """`sink_logits` by KV head, (Hkv, G, 1, 1)."""
         return None if self.sink_logits is None else self.sink_logits.view(self.Hkv, self.G, 1, 1)
 
     @property
@@ -104,13 +104,7 @@ def keeps_prompt(backend: Method) -> bool:
 
 
 def check_prompt(step: Step, limit: int, least: int) -> None:
-    """Refuse a prompt that is to stay and leaves too little of the budget.
-
-    Args:
-        step: of the forward that reads it.
-        limit: the budget.
-        least: tokens that the method needs.
-    """
+    """Refuse a prompt that is to stay and leaves too little of the budget."""
     longest = int((step.prompt * (step.past < step.prompt)).max())
     if longest > limit - least:
         raise InvalidValue(
@@ -195,7 +189,7 @@ class Layer(ABC):
     def in_turn(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         """`forward` where tokens behind prompts come together: each as if it came alone.
 
-        Rows of which as many tokens are decode queries go together; those apart from others are
+        Rows with equally many decode queries go together; rows of different groups are
         copied, which only a batch whose prompts end in different columns needs.
         """
         out = q.new_zeros(step.rows, step.T, q.shape[1], v.shape[-1])

@@ -1,4 +1,4 @@
-"""The rung for methods that know pages by a summary: what to remember of one, what it is worth."""
+"""Base class of methods that know pages by a summary and choose them by a score."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Paged(Selecting):
         self.summaries.data[:, :, first:last] = self.sized(summaries)
 
     def sized(self, summaries: Tensor) -> Tensor:
-        """The same summaries, of as many numbers a page as there is room for."""
+        """The same summaries, checked to have as many numbers a page as the state."""
         size = self.summaries.data.shape[-1]
         if summaries.shape[-1] != size:
             raise InvalidValue(

@@ -1,4 +1,4 @@
-"""The rung for methods that keep all tokens: a method says which pages a decode query reads."""
+"""Base class of methods that keep all tokens and choose the pages a decode query reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Full attention, stored without copies: the base of all others, so it stands beside them."""
+"""Full attention, stored without copies; the class is in `attention.contract`."""
 
 from attention.contract import Full
 

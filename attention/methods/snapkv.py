@@ -51,7 +51,7 @@ class SnapKVLayer(Compressing):
 
 
 def usual(room: int) -> int:
-    """Newest tokens kept in so much room, by default."""
+    """Newest tokens kept by default where the method has `room` tokens."""
     return min(32, room // 4)
 
 

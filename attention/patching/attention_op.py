@@ -34,10 +34,6 @@ class Call:
 
     Between the operator and who called the step there is C++, which keeps no exception of Python:
     the first is kept here, and raised when the step has come back.
-
-    Args:
-        cache: that it goes through.
-        positions: of its tokens, (B, 1), which the cache checks.
     """
 
     def __init__(self, cache: AttentionCache, positions: Tensor) -> None:
@@ -104,7 +100,7 @@ def _attention(
 
 
 class _NoCache(Cache):
-    """Hands keys and values on: who keeps them is said by `CALL`."""
+    """Hands keys and values on; the cache in `CALL` stores them."""
 
     is_compileable = False
 
@@ -128,12 +124,7 @@ class _NoCache(Cache):
 
 
 class _Step(nn.Module):
-    """One token a row, (B, 1), at positions (B, 1), to scores (B, V).
-
-    Args:
-        model: whose forward it is.
-        states: modules of it whose outputs are given too, (B, hidden size) each.
-    """
+    """One token a row, (B, 1), at positions (B, 1), to scores (B, V)."""
 
     def __init__(self, model: PreTrainedModel, states: Sequence[nn.Module] = ()) -> None:
         super().__init__()
@@ -187,11 +178,6 @@ def exported(model: PreTrainedModel, states: Sequence[str] = ()) -> ExportedProg
     """One decode step of a model as a graph, for any number of rows.
 
     The model stays as it is: what is traced is a copy that shares its tensors.
-
-    Args:
-        model: in evaluation mode.
-        states: names of modules whose outputs are given beside the scores, in the order in which
-            the forward comes to them.
     """
     reason = refusal(model)
     if reason is not None:

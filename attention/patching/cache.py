@@ -73,8 +73,8 @@ class AttentionCache(StateCache):
             prompts: how many of each row's first tokens are its prompt: they are read whole,
                 however they come, and what comes behind them by decode queries, however it comes.
                 The number may be smaller than the first forward, which then reads known output
-                too, or larger. Where not told, a prompt is what comes before the first forward of
-                a single column on top of another one; methods that treat a prompt apart take the
+                too, or larger. By default a prompt is what comes before the first forward of
+                a single column on top of another one; methods with rules for prompts take the
                 row's first forward for it.
 
         Raises:
@@ -169,7 +169,7 @@ class AttentionCache(StateCache):
     def expect(self, logits_to_keep: Any) -> None:
         """Take in how many columns of the coming forward the model is to score.
 
-        Those of drafts are scored all, and the one before them: it is how they are told from the
+        The model scores all drafts and the column before them, which tells them from the
         prompt that they may come with.
         """
         self._drafts = 0
@@ -201,11 +201,6 @@ class AttentionCache(StateCache):
 
         These change before the first layer with keys runs, so that what does not fit is refused
         here.
-
-        Args:
-            rows: B.
-            T: columns that come.
-            mask: padding mask (B or 1, columns + T); None where all is real.
         """
         self._idle()
         rows_before = self._rows if self.layers else self._rows.before(rows)
@@ -451,7 +446,7 @@ class AttentionCache(StateCache):
 
     @property
     def is_croppable(self) -> bool:
-        """Whether `crop` is exact for this method, at the lengths the rows have now."""
+        """Asked by `generate`: whether `crop` is exact at the lengths the rows have now."""
         return (
             bool(self.layers)
             and not self.states

@@ -30,14 +30,7 @@ from attention.user_cache import UnusableFolder, user_cache
 
 @dataclass(frozen=True)
 class CompiledStep(DecodeStep):
-    """A step that torch's compiler wrote as one library for this processor.
-
-    Args:
-        step: ids and positions, (B, 1) each, to scores (B, V) and states.
-        seconds: what compiling took; 0 where the step was kept from earlier.
-        weights: the model's tensors that the step reads.
-        states: names of modules whose outputs it gives beside the scores.
-    """
+    """A step that torch's compiler wrote as one library for this processor."""
 
     how: ClassVar[str] = "compiled"
     step: Callable[[Tensor, Tensor], Tensor | Sequence[Tensor]]
@@ -67,7 +60,7 @@ def compiled(
     Args:
         model: on a CPU or a CUDA device, in evaluation mode.
         cache: of an open block on it; it stays as it is.
-        states: names of modules whose outputs the step is to give beside scores, as
+        states: names of modules whose outputs the step returns after scores, as
             `model.named_modules()` has them, in the order in which a forward comes to them.
         wait: for another process that is compiling the same step.
         make: compile where none is kept.
@@ -109,7 +102,7 @@ def compiled(
                 new = made / path.name
                 _make(new, model, wanted)
                 probe(_loaded(new, model, 0.0, wanted), model, cache)
-                for file in (_beside(new), new):
+                for file in (_constants_file(new), new):
                     if file.exists():
                         file.replace(cache_folder / file.name)
             return _loaded(path, model, time.perf_counter() - started, wanted)
@@ -140,12 +133,7 @@ def folder() -> Path:
 
 
 def key(model: PreTrainedModel, states: Sequence[str] = ()) -> str:
-    """A digest of all that a compiled step depends on, but for the values of weights.
-
-    Args:
-        model: whose step it is.
-        states: names of modules whose outputs it gives beside the scores.
-    """
+    """A digest of all that a compiled step depends on, but for the values of weights."""
     config = model.config.to_dict()
     for name in ("_name_or_path", "transformers_version"):
         config.pop(name, None)
@@ -185,7 +173,7 @@ def _folder(path: Path) -> Iterator[Path]:
 
 
 def _make(path: Path, model: PreTrainedModel, states: Sequence[str] = ()) -> None:
-    """Compile a step to `path`, and what it holds beside the model's tensors to `_beside(path)`."""
+    """Compile a step to `path`, and its further constants to `_constants_file`."""
     from torch._inductor import aoti_compile_and_package
 
     options = {
@@ -199,10 +187,10 @@ def _make(path: Path, model: PreTrainedModel, states: Sequence[str] = ()) -> Non
     own = constants(model)
     more = {name: x.contiguous() for name, x in program.constants.items() if name not in own}
     if more:
-        safetensors.torch.save_file(more, _beside(path))
+        safetensors.torch.save_file(more, _constants_file(path))
 
 
-def _beside(path: Path) -> Path:
+def _constants_file(path: Path) -> Path:
     return path.with_suffix(".safetensors")
 
 
@@ -214,8 +202,8 @@ def _loaded(
 
     step = aoti_load_package(str(path))
     own = constants(model)
-    if _beside(path).exists():
-        own |= safetensors.torch.load_file(_beside(path))
+    if _constants_file(path).exists():
+        own |= safetensors.torch.load_file(_constants_file(path))
     weights = {name: own[name].detach() for name in step.get_constant_fqns()}
     step.load_constants(weights, check_full_update=True, user_managed=True)
     return CompiledStep(step, seconds, weights, states)

@@ -47,7 +47,7 @@ class DecodeStep(ABC):
 
     Attributes:
         seconds: what making it took; 0 where it was kept from earlier.
-        states: names of modules whose outputs it gives beside the scores.
+        states: names of modules whose outputs it returns after the scores.
         how: what was done to make it, in words.
     """
 
@@ -101,12 +101,7 @@ class DecodeStep(ABC):
 
 
 def probe(step: DecodeStep, model: PreTrainedModel, cache: AttentionCache) -> None:
-    """Compare a step with the model itself on a few tokens.
-
-    Args:
-        step: of the model.
-        cache: of an open block on it; it stays as it is.
-    """
+    """Compare a step with the model itself on a few tokens."""
     tolerance = TOLERANCE[model.dtype]
     wanted, scores, _ = _tried(step, model, cache, 2)
     if float(_apart(scores, wanted).max()) <= tolerance:
@@ -129,7 +124,7 @@ def probe(step: DecodeStep, model: PreTrainedModel, cache: AttentionCache) -> No
 def _tried(
     step: DecodeStep, model: PreTrainedModel, cache: AttentionCache, rows: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores of the model and of a step, (B, V), and the tokens (B, 4) they stand behind."""
+    """Scores of the model and of a step, (B, V), and the tokens (B, 4) before them."""
     vocabulary = model.get_input_embeddings().num_embeddings
     ids = (torch.arange(1, 1 + 4 * rows, device=model.device).view(rows, 4) * 7) % vocabulary
     wanted, read = _eager(model, cache, ids)
@@ -177,7 +172,7 @@ def _nudged(model: PreTrainedModel, cache: AttentionCache, ids: Tensor, seed: in
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without what compilers print beside their errors, which are raised."""
+    """Hide what compilers print; their errors are raised."""
     level = logging.getLogger("torch").level
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")

@@ -56,20 +56,13 @@ class Graphs(Protocol):
     def capture(self, work: Callable[[], list[Any]]) -> tuple[Graph, list[Any]]:
         """Capture what `work` launches.
 
-        Args:
-            work: launches on the current stream, and nothing else; called several times.
-
         Returns:
             The graph, and what `work` returned: its tensors hold numbers after a replay.
         """
 
 
 class CudaGraphs:
-    """CUDA graphs of one device, in one pool of memory.
-
-    Args:
-        device: of the model.
-    """
+    """CUDA graphs of one device, in one pool of memory."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -147,12 +140,6 @@ class GraphedStep(DecodeStep):
     Weights that are changed in place are read as they are. Where a weight has other memory than
     when it was captured, all is captured anew. Scores are the caller's own; of two threads the
     second waits until the first has launched its step.
-
-    Args:
-        program: of `exported`.
-        model: that it was exported from; no reference to it is kept.
-        graphs: of its device.
-        states: names of modules whose outputs it gives beside the scores.
     """
 
     how: ClassVar[str] = "captured as graphs"
@@ -227,14 +214,7 @@ class GraphedStep(DecodeStep):
 
 
 class _Rows:
-    """A step captured for a number of rows.
-
-    Args:
-        step: cut at its attentions.
-        values: what its placeholders for weights stand for.
-        graphs: of the device.
-        rows: how many.
-    """
+    """A step captured for a number of rows."""
 
     def __init__(
         self, step: CutStep, values: dict[fx.Node, Any], graphs: Graphs, rows: int
@@ -324,14 +304,6 @@ def graphed(
     make: bool = True,
 ) -> GraphedStep | None:
     """A model's step as graphs; made where none is kept, and kept as long as the model lives.
-
-    Args:
-        model: in evaluation mode.
-        cache: of an open block on it; it stays as it is.
-        made: makes what captures on its device.
-        key: of all that the step depends on.
-        states: names of modules whose outputs it gives beside the scores.
-        make: make one where none is kept.
 
     Returns:
         None where none is kept and none is to be made.

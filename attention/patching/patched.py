@@ -55,7 +55,7 @@ def attention_forward(
         key, value: (B, Hkv, T, D), exactly as the cache returned them.
         attention_mask: the padding mask (B, past + T) or None; see `padding_mask`.
         scaling: factor of the logits; 1 over the square root of D by default.
-        s_aux: the model's own logits beside the keys in each softmax, (Hq,), as in gpt-oss.
+        s_aux: the model's own logits next to those of keys in each softmax, (Hq,), as in gpt-oss.
 
     Returns:
         (B, T, Hq, D), and no weights.
@@ -117,7 +117,7 @@ def announce(_model: Any, _inputs: Any, kwargs: dict[str, Any]) -> None:
     if not isinstance(cache, AttentionCache):
         return
     if kwargs.get("use_cache") is False:
-        raise InvalidValue("use_cache", False, "True beside a cache in past_key_values")
+        raise InvalidValue("use_cache", False, "True with a cache in past_key_values")
     cache.expect(kwargs.get("logits_to_keep"))
 
 
@@ -188,15 +188,7 @@ def check_method(backend: Method, session: Session) -> None:
 def through(
     model: PreTrainedModel, full: Method, anatomy: Anatomy, parts: Sequence[int], turn: int
 ) -> list[Tensor]:
-    """What a model makes of the probe's texts through an `AttentionCache`; see `batched`.
-
-    Args:
-        model: that attends by itself, and does so again afterwards.
-        full: full attention.
-        anatomy: of the model.
-        parts: columns of each forward.
-        turn: which two texts.
-    """
+    """What a model makes of the probe's texts through an `AttentionCache`; see `batched`."""
     engine = select("torch", model.device, model.dtype).name
     session, patch = Session(full, full, model, engine, anatomy), Patch(model, anatomy)
     try:
@@ -248,11 +240,7 @@ class Patch:
     """What open blocks on one model share: made by the first, undone by the last.
 
     Blocks may overlap in any order and in several threads: which cache a forward goes through is
-    said by its keys.
-
-    Args:
-        model: to patch.
-        anatomy: how it attends.
+    given by its keys.
 
     Attributes:
         blocks: how many are open.

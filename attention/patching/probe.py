@@ -41,14 +41,7 @@ _PADDING = 2
 
 
 def own(model: PreTrainedModel, turn: int = 0, parts: Sequence[int] = ()) -> list[Tensor]:
-    """What the model itself makes of the two texts, each alone, (1, n, ...).
-
-    Args:
-        model: that attends by itself.
-        turn: which two texts.
-        parts: columns of each forward, through the model's own cache; all in one, and without a
-            cache, by default.
-    """
+    """What the model itself makes of the two texts, each alone, (1, n, ...)."""
     outputs = []
     for row, padding in enumerate((0, _PADDING)):
         ids = text_of(model, sum(_PARTS) - padding, 2 * turn + row)
@@ -65,14 +58,7 @@ def own(model: PreTrainedModel, turn: int = 0, parts: Sequence[int] = ()) -> lis
 def batched(
     model: PreTrainedModel, cache: Any, parts: Sequence[int], turn: int = 0
 ) -> list[Tensor]:
-    """The same through a cache, of both texts in one padded batch.
-
-    Args:
-        model: that attends through our cache.
-        cache: empty, under full attention.
-        parts: columns of each forward.
-        turn: which two texts.
-    """
+    """The same through a cache, of both texts in one padded batch."""
     total = sum(_PARTS)
     ids = torch.zeros(2, total, dtype=torch.int64, device=model.device)
     mask = torch.ones_like(ids)
@@ -149,10 +135,6 @@ def probed(model: PreTrainedModel, through: Through) -> Anatomy:
 
     The model is left as it was. What was found is remembered as long as the model lives and its
     config stays the same.
-
-    Args:
-        model: that attends by itself.
-        through: reads the texts through our cache, as `batched` does.
     """
     check_family(model.config)
     known = _KNOWN.get(model)

@@ -48,11 +48,6 @@ class States:
     def push(self, place: Place, new: Tensor, kernel: int | None) -> Tensor:
         """Inputs of a convolution, (B, channels, T), behind those kept; the newest stay.
 
-        Args:
-            place: of the state.
-            new: inputs that come.
-            kernel: how many are kept; as many as come the first time by default.
-
         Returns:
             Those kept before, if any, and the new ones.
         """

@@ -1,4 +1,4 @@
-"""What a cache knows of each row beside its layers, and which rows a caller means."""
+"""The numbers that a cache keeps of each row, and the rows that a caller means."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RowCounts(NamedTuple):
         prompts: first tokens that are prompt, (B,); stated, or those of the row's first forward.
         decoded: whether the last token came as a decode query, (B,).
         stated: whether the caller stated `prompts` before the first forward, (B,).
-        begun: whether what comes is output in any case, where nothing was told, (B,).
+        begun: where the caller stated nothing, whether what comes is output in any case, (B,).
     """
 
     seen: Counts = NONE
@@ -44,7 +44,7 @@ class RowCounts(NamedTuple):
         return cls(NONE, prompts, NO_ROW, np.ones(rows, dtype=np.bool_), np.zeros(rows, np.bool_))
 
     def before(self, rows: int) -> RowCounts:
-        """The same before the first forward, of this many rows if none was told."""
+        """The same before the first forward, of this many rows if the caller stated none."""
         nothing, no = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.bool_)
         if len(self.prompts):
             return self._replace(seen=nothing, decoded=no)
@@ -53,7 +53,7 @@ class RowCounts(NamedTuple):
     def read_whole(self, new: Counts, drafts: int, single: bool) -> Counts:
         """How many of each row's first tokens are read as a prompt, (B,); the others decode.
 
-        Where nothing was told a prompt lasts until a row's first decode step.
+        Where the caller stated nothing, a prompt lasts until a row's first decode step.
 
         Args:
             new: tokens that come, (B,).

@@ -12,15 +12,7 @@ from attention.patching.survey import Anatomy, rope_of
 
 
 class Session:
-    """One `on()` block: the backend, what caches must know of the model, and whether it is open.
-
-    Args:
-        backend: of the block.
-        full: full attention, which rows may go on under.
-        model: the patched model.
-        engine: name of the engine in force.
-        anatomy: how the model attends.
-    """
+    """One `on()` block: the backend, what caches must know of the model, and whether it is open."""
 
     def __init__(
         self, backend: Method, full: Method, model: Any, engine: str, anatomy: Anatomy

@@ -104,13 +104,7 @@ class CacheStats:
 def row_stats(
     layers: Sequence[Layer], dense: int, seen: Counts, decoded: npt.NDArray[np.bool_]
 ) -> RowStats:
-    """Numbers of every row from its length alone, layers of one kind counted once.
-
-    Args:
-        dense: how many first layers are dense, the model's own sliding ones among them counted.
-        seen: real tokens per row, (B,).
-        decoded: rows whose last token came as a decode step, (B,).
-    """
+    """Numbers of every row from its length alone, layers of one kind counted once."""
     sliding = [x for x in layers if x.geometry.model_window is not None]
     first = [x for x in layers[:dense] if x.geometry.model_window is None]
     sparse = [x for x in layers[dense:] if x.geometry.model_window is None]
@@ -146,12 +140,7 @@ def row_stats(
 def _chosen_reads(
     each: Tensor, others: Counts, decoded: npt.NDArray[np.bool_]
 ) -> tuple[Tensor, ...]:
-    """`read_max`, `read_mean` and `keys_read` where layers chose; each (B,).
-
-    Args:
-        each: what the layers measured, (layers, 3, B).
-        others: what the other layers cost, (B,).
-    """
+    """`read_max`, `read_mean` and `keys_read` where layers chose; each (B,)."""
     now = devices.put(decoded, each.device)
     most, mean, cost = each[:, 0].amax(0), each[:, 1].sum(0) / len(each), each[:, 2].sum(0)
     total = cost.long() + devices.put(others, each.device)
@@ -176,16 +165,7 @@ def cache_stats(
     anatomy: Anatomy,
     state_bytes: int,
 ) -> CacheStats:
-    """The summary of a cache, from the positions its layers hold.
-
-    Args:
-        method, engine: in force.
-        seen: real tokens per row, (B,).
-        kept, read: per layer and row the positions kept, and those the last decode query read.
-        per_layer: fill `layers` too.
-        anatomy: of the model.
-        state_bytes: of a row, in layers that keep another state than keys.
-    """
+    """The summary of a cache, from the positions its layers hold."""
     each = tuple(
         _layer_stats(layer, i < method.dense_layers, seen, kept[i], read[i])
         for i, layer in enumerate(layers)

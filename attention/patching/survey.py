@@ -16,7 +16,7 @@ from attention.core.ropes import Rope, rotate
 from attention.errors import InvalidValue
 from attention.patching.recurrent import StateCache
 
-# Of a turned key, beside the model's own; cosines of many models are in float32.
+# Largest difference of a turned key from the model's own; cosines of many models are in float32.
 _TURN_TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}
 _HALF_TURN_TOLERANCE = 0.05
 #: What a config calls the attention of a survey.
@@ -51,7 +51,7 @@ class Anatomy:
             None where it hands nothing.
         turns: how keys of each of these turn with their position: "halves", as `Rope` turns them;
             "none", where they have no position; "other".
-        states: layers that keep a state of their own beside keys or instead of them.
+        states: layers that keep another state, with keys or without.
         difference: the largest one that the comparison found, as a part of the length of a hidden
             state.
         parts: whether several tokens on top of others are read as the model reads them in one
@@ -204,11 +204,7 @@ def rope_of(model: PreTrainedModel) -> Rope:
 
 
 def survey(model: PreTrainedModel) -> Anatomy:
-    """What a model's layers hand over, in one forward of a few tokens.
-
-    Args:
-        model: that attends by `SURVEY`.
-    """
+    """What a model's layers hand over, in one forward of a few tokens."""
     config, taken = model.config, _Survey()
     family = config.model_type
     positions = torch.arange(_COLUMNS, device=model.device) + torch.tensor(

@@ -17,13 +17,7 @@ TOLERANCE = 1e-6
 
 
 class ContractBroken(AssertionError):  # noqa: N818
-    """A class does not keep its contract.
-
-    Args:
-        method: name of the class that is checked.
-        check: a name of `CHECKS`.
-        reason: what is wrong, and where to look.
-    """
+    """A class does not keep its contract."""
 
     def __init__(self, method: str, check: str, reason: str) -> None:
         self.method, self.check, self.reason = method, check, reason
@@ -57,11 +51,7 @@ def require_aliases(kind: type) -> None:
 
 
 def same(got: Tensor, want: Tensor, reason: str) -> None:
-    """Raise Breach where logits (n, V) differ.
-
-    Args:
-        reason: the message; `{at}` becomes the first place, `{by}` the difference there.
-    """
+    """Raise Breach where logits (n, V) differ."""
     difference = (got - want).abs().amax(-1)
     wrong = (~(difference <= TOLERANCE)).nonzero()
     if len(wrong):
@@ -73,10 +63,6 @@ def run(
     name: str, checks: Mapping[str, Callable[[T], str]], case: T, skip: Iterable[str] = ()
 ) -> dict[str, str]:
     """The result of each check of a case, by the check's name.
-
-    Args:
-        name: of what is checked.
-        skip: names of checks to leave out.
 
     Raises:
         ContractBroken: a check fails.

@@ -22,13 +22,7 @@ VOCABULARY = 53
 def tiny_model(
     layers: int = 2, heads: tuple[int, int] = (4, 2), dtype: torch.dtype = torch.float64
 ) -> Any:
-    """A Llama of random weights on which a wrong key shows in the logits; always the same one.
-
-    Args:
-        layers: how many.
-        heads: Hq and Hkv; the head size is 16.
-        dtype: of weights; the same numbers in every dtype.
-    """
+    """A Llama of random weights on which a wrong key shows in the logits; always the same one."""
     config = LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=16 * heads[0],
@@ -124,7 +118,7 @@ class OneLayer:
         heads: Hq and Hkv.
         rows: B.
         scaling: factor of the logits.
-        sink_logits: logits beside the keys in each softmax, as some models have them, (Hq,).
+        sink_logits: further logits in each softmax, as some models have them, (Hq,).
         index: number of the layer; the first sparsified one by default.
     """
 
@@ -164,10 +158,6 @@ class OneLayer:
         """One forward of T tokens, a decode step if T is 1 and something was fed before.
 
         What is fed first is the prompt.
-
-        Args:
-            T: how many tokens.
-            k: their keys, (B, Hkv, T, D); random by default.
 
         Returns:
             What the layer returns, (B, T, Hq, D).

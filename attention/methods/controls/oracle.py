@@ -68,7 +68,7 @@ class ShareLayer(OracleLayer):
         # The tokens before the one that reaches top_p, and it; a hidden slot has no share.
         live = (share.cumsum(-1) - share < self.top_p) & (share > 0)
         live[..., 0] = True
-        # How many they are is known on the device alone: elsewhere all stand there, most not live.
+        # The device alone knows how many they are, so all are listed, and most are not live.
         most = int(live.sum(-1).max()) if devices.is_synchronous(live.device) else step.longest
         return Choice(index[..., :most], live[..., :most])
 

@@ -1,4 +1,4 @@
-"""InfLLM: its parameters and layers, and the blocks they stand on."""
+"""InfLLM: its parameters, its layers and its blocks."""
 
 from attention.methods.infllm.method import InfLLM
 

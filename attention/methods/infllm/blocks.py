@@ -1,4 +1,4 @@
-"""The rung for methods with a window, first tokens, and blocks known by a representative."""
+"""Base class of methods with a window, first tokens, and blocks known by a representative."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class InfLLMLayer(Blocks):
         super().__init__(geometry, backend, backend.parts, sets)
         # Far tokens are at true distances too; choosing is as ever.
         self.absolute = backend.far_position == "absolute"
-        # Where a query stands for keys at position 0.
+        # The position of a query for keys at position 0.
         self.far_end = range(self.n_local - 1, self.n_local)
         # Pages read by the last decode query and tokens read of each, (B, sets, U); None for all.
         self.chosen: tuple[Tensor, Tensor] | None = None

@@ -1,9 +1,7 @@
 """The identity of a method, a detector, a penalty or a codec.
 
-`Backend.identity`, `Detector.identity` and `Penalty.identity` name it by what was chosen: name,
-version and parameters, under which runs are stored. What may change under the same name is its
-`code`: of classes that do not ship, which somebody may be working on, their sources and the files
-that their parameters name.
+Runs are stored under name, version and parameters. The `code` of a class that does not ship, its
+sources and the files that its parameters name, may change under the same identity.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The sources of a class that does not ship, as a digest.
 
-Read from the files and never run: the class's module, its bases' modules, and what these import of
-the same folder or package, however far that goes.
+They are read and never run: the class's module, its bases' modules, and what these import of the
+same folder or package.
 """
 
 from __future__ import annotations

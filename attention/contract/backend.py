@@ -150,14 +150,12 @@ class Backend(ABC):
 class Dropping(Backend):
     """Parameters of a method that drops tokens: its prompt may stay.
 
-    The prompt then counts: a decode query still reads `budget` tokens at most, and the method works
-    in what the prompt leaves. A parameter with the value that it has by default follows from that
-    room; another stays as it is given.
+    The prompt then counts: a decode query still reads `budget` tokens at most. A parameter at its
+    default follows from what the prompt leaves; another stays as it is.
 
     Attributes:
-        keep_prompt: no token of a row's prompt is dropped; one that leaves less room than the
-            method can work in is refused when it is read. Whether an evicted prompt is what an
-            evicting method loses by: arXiv 2609.03430.
+        keep_prompt: no token of a row's prompt is dropped (arXiv 2609.03430); a prompt that leaves
+            the method too few tokens is refused when it is read.
 
     Raises:
         InvalidValue: a parameter is out of range; when used, a prompt that does not fit.

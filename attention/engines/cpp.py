@@ -11,7 +11,8 @@ import functools
 import importlib.util
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -323,26 +324,8 @@ def _at(x: Tensor | None) -> int | None:
     return None if x is None else x.data_ptr()
 
 
-class Operations(NamedTuple):
-    """What one build can do in one dtype."""
-
-    attend: Any
-    best: Any
-    lowest: Any
-    raise_to: Any
-    rotate: Any
-    heaviest: Any
-    order: Any
-    put: Any
-    move: Any
-    carry: Any
-    copy: Any
-    likeliest: Any
-    restamp: Any
-    redundancy: Any
-
-
 _INT, _POINTER, _FLAG, _DOUBLE = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int, ctypes.c_double
+_MOVING = frozenset({"put", "move", "copy"})
 #: What each operation takes, in order: how many arguments of which type.
 _ARGUMENTS: dict[str, tuple[tuple[int, Any], ...]] = {
     "attend": (
@@ -365,24 +348,21 @@ _ARGUMENTS: dict[str, tuple[tuple[int, Any], ...]] = {
 }
 
 
-def _operation(dtype: torch.dtype) -> Operations:
+def _operation(dtype: torch.dtype) -> SimpleNamespace:
     library = _library()
     assert library is not None, "an engine is asked for its refusal first"
     return library[dtype]
 
 
 @functools.cache
-def _library() -> dict[torch.dtype, Operations] | None:
+def _library() -> dict[torch.dtype, SimpleNamespace] | None:
     """The operations by dtype, of the build for this CPU; None where none was built."""
     wanted = BUILDS.get(torch.backends.cpu.get_cpu_capability())
-    builds = (operations(build) for build in (wanted, FOR_ALL) if build is not None)
-    return next(
-        (operations_of_build for operations_of_build in builds if operations_of_build is not None),
-        None,
-    )
+    libraries = (operations(build) for build in (wanted, FOR_ALL) if build is not None)
+    return next((library for library in libraries if library is not None), None)
 
 
-def operations(build: str) -> dict[torch.dtype, Operations] | None:
+def operations(build: str) -> dict[torch.dtype, SimpleNamespace] | None:
     """The operations by dtype, of one build; None where it was not built of these sources."""
     spec = importlib.util.find_spec(f"attention.engines.{build}")
     if spec is None or spec.origin is None:
@@ -394,15 +374,12 @@ def operations(build: str) -> dict[torch.dtype, Operations] | None:
     return {dtype: _declared(loaded, name) for dtype, name in _NAMES.items()}
 
 
-def _declared(loaded: ctypes.CDLL, dtype: str) -> Operations:
-    # What moves bytes only is the same for all.
-    moving = ("put", "move", "copy")
-    names = (name if name in moving else f"{name}_{dtype}" for name in Operations._fields)
-    operations = Operations._make(getattr(loaded, f"lil_{name}") for name in names)
-    for operation, kinds in _ARGUMENTS.items():
-        getattr(operations, operation).argtypes = [
-            kind for count, kind in kinds for _ in range(count)
-        ]
-    for operation in operations:
+def _declared(loaded: ctypes.CDLL, dtype: str) -> SimpleNamespace:
+    declared = SimpleNamespace()
+    for name, kinds in _ARGUMENTS.items():
+        # What moves bytes only is the same for all.
+        operation = getattr(loaded, f"lil_{name}" if name in _MOVING else f"lil_{name}_{dtype}")
+        operation.argtypes = [kind for count, kind in kinds for _ in range(count)]
         operation.restype = None
-    return operations
+        setattr(declared, name, operation)
+    return declared

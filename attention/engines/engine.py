@@ -182,11 +182,7 @@ class Engine(ABC):
     def likelihood(
         self, qkv: QKV, occupancy: Occupancy, *, largest: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """The probability of every slot, and what `likeliest` ranks by, (B, H, S) each.
-
-        Args:
-            qkv, occupancy, largest: as in `likeliest`.
-        """
+        """The probability of every slot, and what `likeliest` ranks by, (B, H, S) each."""
         B, H, M, _ = qkv.q.shape
         queries, keys = qkv.q.flatten(0, 1), qkv.k.flatten(0, 1)[:, : occupancy.most]
         scores = hide(logits(queries, keys), occupancy.hidden)

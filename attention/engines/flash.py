@@ -36,10 +36,10 @@ class FlashEngine(TritonEngine):
         try:
             _flash_attn()
         except (ImportError, OSError) as error:  # built for another torch or another CUDA
-            reason = str(error).partition("\n")[0]
-            return f"a package flash_attn that can be imported: {reason}"
+            first = str(error).partition("\n")[0]
+            return f"a package flash_attn that can be imported: {first}"
         reason = super().refusal(device, dtype)
-        return None if reason is None else f"the engine triton beside it, which expects {reason}"
+        return None if reason is None else f"the engine triton too, which expects {reason}"
 
     def attend(
         self, qkv: QKV, occupancy: Occupancy, *, probs: bool = False, lse: bool = False

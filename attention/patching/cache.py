@@ -116,8 +116,7 @@ class AttentionCache(StateCache):
     def dense(self) -> Iterator[None]:
         """In this block every token is read as a prompt is, under full attention.
 
-        What it computes is what full attention computes of the tokens before, where those were read
-        so as well: a check of tokens that the method drafted.
+        It checks tokens that the method drafted.
         """
         if not (self.backend.keeps_all and self.backend.reads_parts):
             allowed = "a method that keeps all keys and reads prompts under full attention"
@@ -299,8 +298,7 @@ class AttentionCache(StateCache):
     def clone(self, rows: Sequence[int] | Tensor | None = None) -> Self:
         """An independent copy of these rows and their state, valid in the same `with` block.
 
-        Continuing from the copy is continuing from here; this cache stays as it is. Memory of other
-        rows is not copied. Without `rows` the same as `copy.deepcopy`.
+        Memory of other rows is not copied. Without `rows` it is the same as `copy.deepcopy`.
 
         Args:
             rows: which rows, in this order, repeats allowed; all of them by default.
@@ -322,13 +320,10 @@ class AttentionCache(StateCache):
     def go_dense(self, rows: Sequence[int] | Tensor) -> Self:
         """A new cache in which these rows go on under full attention; this one stays as it is.
 
-        Every key and value is taken over at its position, so no token is read again. They are
-        those held, bit for bit, but for InfLLM's keys outside its window: these were turned to
-        position 0 and are turned back, which leaves them within two epsilons of the model's dtype,
-        times the key's norm. The model's own sliding layers go on sliding.
-
-        The cache is valid in the same `with` block, and belongs with all others made so in it:
-        their rows can be appended to and replaced by one another.
+        Every key and value is taken over at its position, bit for bit, but for InfLLM's keys
+        outside its window: they are turned back from position 0, within two epsilons of the dtype.
+        The model's own sliding layers go on sliding. Rows of all such caches of a `with` block can
+        be appended to and replaced by one another.
 
         Args:
             rows: which rows, in this order.
@@ -457,10 +452,8 @@ class AttentionCache(StateCache):
     def rewindable(self) -> bool:
         """Whether `rewind` is exact for any row at any length.
 
-        A property of method and model alone, the same before the first forward as after any: false
-        where the method drops tokens or learns from attention, where the model slides a window in
-        some layer, or where layers keep another state than keys. With a window `rewind` still
-        works on a row that it has not left yet.
+        It depends on method and model alone: false where the method drops tokens or learns from
+        attention, where the model slides a window, or where layers keep another state than keys.
         """
         if self.session.anatomy.states:
             return False
@@ -542,10 +535,6 @@ class AttentionCache(StateCache):
         """Beam search: rows follow their beams."""
         self.select_rows(beam_idx)
 
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """transformers' name for `select_rows`."""
-        self.select_rows(indices)
-
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Each row `repeats` times, copies side by side."""
         self.select_rows(torch.arange(len(self._rows.seen)).repeat_interleave(repeats))
@@ -565,10 +554,6 @@ class AttentionCache(StateCache):
         """
         more = query_length if isinstance(query_length, int) else len(query_length)
         return self.columns + more, 0
-
-    def get_max_length(self, layer_idx: int | None = None) -> int:  # noqa: ARG002
-        """-1: sequences may grow without end."""
-        return -1
 
     @property
     def batch_size(self) -> int:

@@ -1,12 +1,9 @@
 """A decode step as CUDA graphs: what is between two attentions is captured once and replayed.
 
-A graph replays the same kernels with the same numbers on the same memory. Attention cannot be in
-one: how many slots there are changes with every step, and the host knows it so that nothing waits
-for the device. So the exported step is cut at its attentions. Each piece between two of them is
-captured for a number of rows, and replayed; attention is launched in between, on the same stream.
-
-Rows are padded to one of a few numbers (`padded`). What is computed of the rows that fill up is cut
-off before attention and from the scores, and no row reads of another.
+A graph replays the same kernels on the same memory. Attention cannot be in one, since the number of
+slots changes with every step. So the exported step is cut at its attentions; each piece between two
+of them is captured for a number of rows (`padded`), and attention is launched in between, on the
+same stream.
 """
 
 from __future__ import annotations
@@ -118,9 +115,8 @@ class _Weight(NamedTuple):
 
     Attributes:
         holder: a module's parameters or buffers by name.
-        name: in it.
-        tensor: as it was bound. Itself, no alias: where a model is moved its memory is let go.
-        address: of its memory then.
+        tensor: itself, no alias: where a model is moved its memory is let go.
+        address: of its memory when it was bound.
     """
 
     holder: Mapping[str, Any]

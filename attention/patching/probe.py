@@ -1,10 +1,9 @@
 """Whether a model attends the same through our cache as by itself, tried on a few tokens.
 
-What a model is called says nothing of how it attends; what it does can be seen. A *survey* is one
-forward in which no attention is computed: which layers hand over keys, under which mask, with which
-arguments, and how a key turns when its position changes. The *comparison* is the model's own
-forward of two short texts, each alone, against the same texts in one padded batch under full
-attention through our cache: a prompt, a second part of it, and a decode step.
+A *survey* is one forward without attention: it shows which layers hand over keys, under which mask,
+with which arguments, and how keys turn with positions. The *comparison* reads two short texts by
+the model itself, each alone, and in one padded batch under full attention through our cache: a
+prompt, a second part of it, and a decode step.
 """
 
 from __future__ import annotations

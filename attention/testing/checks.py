@@ -235,20 +235,6 @@ def copied(case: Case) -> str:
     return "caches copied; rows copied, reordered and replaced"
 
 
-def chunks(case: Case) -> str:
-    """A method that keeps all may take a prompt in chunks."""
-    if not case.backend.reads_parts:
-        return f"drops tokens, so chunks may matter beyond exact_until = {case.backend.exact_until}"
-    with case.backend.on(case.model) as cache:
-        got = follow(case.model, cache, [case.prompts[2]], case.answers[[2], :6], chunk=7)[0]
-    same(
-        got,
-        case.alone(2)[: len(got)],
-        "a prompt in chunks of 7 is {by} away from one prefill, {at} tokens later",
-    )
-    return "a prompt in chunks is one prefill"
-
-
 def crop(case: Case) -> str:
     """Forgetting the newest tokens of a row is exact or refused."""
     prompts, answers = case.prompts[1:], case.answers[1:, :8]
@@ -295,7 +281,6 @@ CHECKS: dict[str, Callable[[Case], str]] = {
     "counts": counts,
     "rows": rows,
     "copied": copied,
-    "chunks": chunks,
     "crop": crop,
     "memory": memory,
 }

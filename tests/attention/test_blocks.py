@@ -16,7 +16,7 @@ from attention.testing.driving import follow, prefill
 from attention.testing.driving import text as tokens
 from tests.attention.oracles.models import tiny_model
 
-CALL = {"max_new_tokens": 30, "do_sample": False}
+CALL = {"max_new_tokens": 15, "do_sample": False}
 KINDS = (
     attention.Full(),
     attention.H2O(budget=12),
@@ -41,7 +41,7 @@ def own() -> Any:
     return m
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 def test_blocks_may_be_left_in_any_order(own: Any, order: tuple[int, ...]) -> None:
     want = []
     for backend in KINDS[:3]:

@@ -84,7 +84,7 @@ numbers = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("name", HERE)
 def test_lowest_is_the_least_and_newest(name: str, data: st.DataObject) -> None:
@@ -113,7 +113,7 @@ def test_lowest_is_the_least_and_newest(name: str, data: st.DataObject) -> None:
             assert result[b, h].item() == want
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("name", HERE)
 def test_keep_best_keeps_the_best_and_first_in_order(name: str, data: st.DataObject) -> None:
@@ -175,7 +175,7 @@ def test_likeliest(engine: Engine, dtype, sinks, largest, M, S, k) -> None:
             assert len({slot for slot, _ in result}) == len(result)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("name", HERE)
 def test_restamp_by_hand(name: str, data: st.DataObject) -> None:

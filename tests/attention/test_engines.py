@@ -210,7 +210,7 @@ def test_every_build(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
             test_slots_of_each_row(ENGINES["cpp"], dtype, False, 1, 2, 3, D, 1025)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=4),
     scale=st.sampled_from([0.1, 10.0, 300.0]),

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
     not hasattr(Cache, "get_conv_state"), reason="this transformers gives each hybrid its own cache"
 )
 families = pytest.mark.parametrize("family", HYBRID)
-BACKENDS = (attention.H2O(budget=8), attention.Quest(budget=8, page=4, dense_layers=0))
+BACKENDS = (attention.H2O(budget=8),)
 LENGTHS = (3, 11, 7)
 
 

@@ -115,12 +115,11 @@ class Registry(Generic[T]):
     """The classes of one kind that can be named.
 
     Args:
-        kind: what messages call one, such as "backend".
+        kind: of what, for messages, such as "backend".
         packages: this project's folders of them, one file a class, whose attribute `name` is the
             file's name; a module `base` and files that begin with an underscore are no classes.
         group: entry points of other packages.
         base: gives the class that all are subclasses of; called when the first is looked at.
-        example: how one may be typed, for messages.
         actions: names that may follow a name and a colon.
         frozen: whether they are parameters alone, i.e. frozen dataclasses.
         line: the class attribute with the line that describes one; the docstring's first if None.

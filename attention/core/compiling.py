@@ -12,11 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def uncompiled(function: F) -> F:
-    """A function that a compiled model calls and that is not compiled with it.
-
-    As `torch.compiler.disable`, which takes its time in every call, compiled or not: here only a
-    call that is being compiled goes through it.
-    """
+    """Keep a function out of compiled models; `torch.compiler.disable` would slow every call."""
     aside = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
 
     @functools.wraps(function)

@@ -69,8 +69,6 @@ class Step:
     Args:
         past: real tokens each row had seen before, (B,).
         new: real tokens each row brings, (B,).
-        T: columns of this forward.
-        device: where the tensors go.
         prompt: how many of each row's first tokens are its prompt, (B,); by default those of its
             first forward.
         whole: how many of each row's first tokens are read as a prompt, (B,); the others are decode

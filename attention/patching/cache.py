@@ -32,17 +32,14 @@ ATTENTION = "lil_attention"
 class AttentionCache(StateCache):
     """State of B sequences under one backend; `past_key_values` of a patched model.
 
-    Rows are ragged: each stores its real tokens from slot 0 on and has its own length, so padding
-    enters nothing. After a left-padded prefill the mask is not needed again.
-
-    Layers are those that hold keys, counted from 0 in the order in which they run: in most models
-    all. What other layers keep (linear attention, state spaces, short convolutions) is in `states`,
-    which goes wherever rows go; no budget binds there, and nothing counts it but `state_bytes`.
+    Each row stores its real tokens and has its own length, so padding enters nothing. Layers are
+    those that hold keys, counted from 0 in the order in which they run. No budget binds the state
+    of other layers (linear attention, state spaces, short convolutions), which moves with rows.
 
     Attributes:
         session: the `with` block this cache belongs to.
         layers: state by layer; empty before the first forward.
-        states: of the layers that keep another state than keys.
+        states: of the other layers.
         columns: input columns fed so far, padding included; what `get_seq_length()` answers.
     """
 

@@ -53,20 +53,15 @@ def compiled(
 ) -> DecodeStep | None:
     """The compiled decode step of a model; made where none is kept.
 
-    For CPUs steps are kept by everything that they depend on, in `folder()`: no weights, which are
-    bound when one is loaded. For CUDA devices they are graphs, kept as long as the model lives.
-    One that was just made is compared with the model before it is kept.
+    Steps for CPUs are kept in `folder()`, without weights. Steps for CUDA devices are graphs, kept
+    as long as the model lives. A new step is compared with the model before it is kept.
 
     Args:
         model: on a CPU or a CUDA device, in evaluation mode.
         cache: of an open block on it; it stays as it is.
-        states: names of modules whose outputs the step returns after scores, as
-            `model.named_modules()` has them, in the order in which a forward comes to them.
+        states: names of modules whose outputs the step returns after scores, in forward order.
         wait: for another process that is compiling the same step.
-        make: compile where none is kept.
-
-    Returns:
-        None where none is kept and none is made, now or at all.
+        make: compile where none is kept; else None is returned.
 
     Raises:
         NotCompiled: with the reason; nothing is left behind.

@@ -21,9 +21,8 @@ from attention.patching.cache import AttentionCache
 #: What such a step may differ by from an eager one, of the largest score: roundings of sums.
 #: Norms of many models are in float32 whatever the model is in.
 TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3, torch.bfloat16: 0.06, torch.float16: 0.02}
-#: Rows that a step is tried on where two differ. In a model that rounds inside, as one of 8-bit
-#: layers does, a last bit decides between two whole numbers in some of them, and what follows
-#: differs by far more.
+#: Rows that a step is tried on where two differ: in a model of 8-bit layers a last bit may decide
+#: between two whole numbers in some of them.
 ROWS = 8
 #: These may differ by so many times what the model's own scores do where last bits change.
 TIMES_OWN = 2

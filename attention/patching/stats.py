@@ -73,8 +73,7 @@ class LayerStats:
 class CacheStats:
     """A whole cache; `kept` and `read_*` over sparsified layers only.
 
-    Layers without keys (linear attention, state spaces, convolutions) are counted nowhere but in
-    `state_bytes`: `softmax` and `model_layers` say how much of the model is counted.
+    Layers without keys are counted in `state_bytes` alone.
 
     Attributes:
         engine: what decode queries read keys and values with.

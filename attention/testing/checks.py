@@ -24,16 +24,7 @@ class Case:
     """A method on a tiny model, with prompts around its budget b: 1, b - 3 and 2b + 3 tokens.
 
     The first stays below it, the second crosses it while it decodes, the third is cut or chosen
-    from at once.
-
-    Attributes:
-        budget: of the method; 16 for one without.
-        prompts: token ids, one text a row.
-        answers: tokens that every row is then fed one by one, (B, n).
-
-    Args:
-        backend: the method.
-        longest: tokens of the longest prompt it takes; None for any.
+    from at once. `answers` are tokens that every row is then fed one by one, (B, n).
     """
 
     heads, kv_heads = 4, 2

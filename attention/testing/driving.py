@@ -88,21 +88,21 @@ def step(model: Any, cache: AttentionCache, column: Tensor) -> Tensor:
     return logits[:, -1]
 
 
-def decode(model: Any, cache: AttentionCache, given: Tensor) -> Tensor:
+def decode(model: Any, cache: AttentionCache, answers: Tensor) -> Tensor:
     """Feed (B, n) tokens one by one; logits after each, (B, n, V)."""
-    return torch.stack([step(model, cache, column) for column in given.T], dim=1)
+    return torch.stack([step(model, cache, column) for column in answers.T], dim=1)
 
 
 def follow(
     model: Any,
     cache: AttentionCache,
     prompts: Sequence[Tensor],
-    given: Tensor,
+    answers: Tensor,
     chunk: int | None = None,
 ) -> Tensor:
-    """Logits after the prompts and after each given token (B, n): (B, 1 + n, V)."""
+    """Logits after the prompts and after each of the answers' tokens (B, n): (B, 1 + n, V)."""
     first = prefill(model, cache, prompts, chunk)[:, -1]
-    return torch.stack([first, *(step(model, cache, column) for column in given.T)], dim=1)
+    return torch.stack([first, *(step(model, cache, column) for column in answers.T)], dim=1)
 
 
 class OneLayer:
@@ -114,12 +114,9 @@ class OneLayer:
         q, k, v: all that was fed, (B, Hq, n, D) and (B, Hkv, n, D); queries are not scaled.
 
     Args:
-        backend: the method.
         heads: Hq and Hkv.
         rows: B.
-        scaling: factor of the logits.
         sink_logits: further logits in each softmax, as some models have them, (Hq,).
-        index: number of the layer; the first sparsified one by default.
     """
 
     def __init__(
@@ -127,16 +124,14 @@ class OneLayer:
         backend: Backend,
         heads: tuple[int, int] = (4, 2),
         rows: int = 1,
-        scaling: float = 0.5,
         sink_logits: Tensor | None = None,
-        index: int | None = None,
     ) -> None:
-        self.rows, (self.Hq, self.Hkv), self.D, self.scaling = rows, heads, 6, scaling
+        self.rows, (self.Hq, self.Hkv), self.D, self.scaling = rows, heads, 6, 0.5
         self.sink_logits = sink_logits
         self.layer = backend.layer(
             Geometry(
                 method=backend.name,
-                index=backend.dense_layers if index is None else index,
+                index=backend.dense_layers,
                 B=rows,
                 Hq=self.Hq,
                 Hkv=self.Hkv,
@@ -154,7 +149,7 @@ class OneLayer:
     def _draw(self, H: int, T: int) -> Tensor:
         return torch.randn(self.rows, H, T, self.D, generator=self._random, dtype=torch.float64)
 
-    def feed(self, T: int = 1, k: Tensor | None = None) -> Tensor:
+    def feed(self, T: int = 1) -> Tensor:
         """One forward of T tokens, a decode step if T is 1 and something was fed before.
 
         What is fed first is the prompt.
@@ -162,8 +157,7 @@ class OneLayer:
         Returns:
             What the layer returns, (B, T, Hq, D).
         """
-        q, v = self._draw(self.Hq, T), self._draw(self.Hkv, T)
-        k = self._draw(self.Hkv, T) if k is None else k
+        q, v, k = self._draw(self.Hq, T), self._draw(self.Hkv, T), self._draw(self.Hkv, T)
         past = np.full(self.rows, self.n, dtype=np.int64)
         self._prompt = self._prompt or T
         prompt = np.full_like(past, self._prompt)

@@ -1,4 +1,4 @@
-"""Three ragged rows, copies of the state a row has in a cache, and a forward that breaks off."""
+"""Three ragged rows, and copies of the state a row has in a cache."""
 
 from __future__ import annotations
 
@@ -45,22 +45,3 @@ def same_bits(cache: Any, row: int, want: Record, only: int | None = None) -> No
             assert torch.equal(x[:, :n], wanted[name][:, :n]), name
             if only is None and slots is not None:
                 assert (x[:, n:] == slots.fill).all(), name
-
-
-class half_a_forward:  # noqa: N801
-    """Fails in the second layer."""
-
-    def __init__(self, m: Any) -> None:
-        self.layer = m.model.layers[1]
-
-    def __enter__(self) -> None:
-        def fail(*_: Any) -> None:
-            raise ZeroDivisionError
-
-        self.hook = self.layer.register_forward_pre_hook(fail)
-
-    def __exit__(self, *_: object) -> None:
-        self.hook.remove()
-
-
-# Another dtype or device

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
-from examples import BACKENDS, FIRST, KEEP_ALL
+from examples import FIRST, KEEP_ALL
 from states import LENGTHS, STATS, prompts, record, same_bits
 from torch import Tensor
 from transformers import DynamicCache
@@ -18,7 +16,6 @@ from attention.testing.driving import decode, follow, prefill
 from attention.testing.driving import text as tokens
 from tests.attention.oracles.models import tiny_model
 
-DROPS = tuple(b for b in BACKENDS if b not in KEEP_ALL)
 QUEST = attention.Quest(budget=16, page=4, dense_layers=0)
 BEFORE, NEXT = 30, 12
 
@@ -45,40 +42,28 @@ class Recorder:
         return k[:, k.shape[1] - seen :], v[:, v.shape[1] - seen :]
 
 
-@contextmanager
-def own_attention(m: Any, implementation: str) -> Iterator[None]:
-    before = m.config._attn_implementation
-    m.set_attn_implementation(implementation)
-    try:
-        yield
-    finally:
-        m.set_attn_implementation(before)
-
-
 @torch.no_grad()
-def transformers_logits(
-    m: Any, recorder: Recorder, row: int, seen: int, then: Tensor, implementation: str
-) -> Tensor:
+def transformers_logits(m: Any, recorder: Recorder, row: int, seen: int, then: Tensor) -> Tensor:
     """transformers' own attention after the same keys and values, (n, vocabulary)."""
     cache = DynamicCache(config=m.config)
     for layer in range(m.config.num_hidden_layers):
         k, v = recorder.row(layer, row, seen)
         cache.update(k[None], v[None], layer)
     logits = []
-    with own_attention(m, implementation):
-        for i, token in enumerate(then):
-            positions = torch.tensor([[seen + i]])
-            out = m(input_ids=token.view(1, 1), position_ids=positions, past_key_values=cache)
-            logits.append(out.logits[0, -1])
+    for i, token in enumerate(then):
+        positions = torch.tensor([[seen + i]])
+        out = m(input_ids=token.view(1, 1), position_ids=positions, past_key_values=cache)
+        logits.append(out.logits[0, -1])
     return torch.stack(logits)
 
 
-def check_dense(
-    m: Any, backend: attention.Backend, monkeypatch: pytest.MonkeyPatch, tolerance: float
+@pytest.mark.parametrize("backend", KEEP_ALL, ids=str)
+def test_a_row_goes_on_as_transformers_would_with_its_keys_and_values(
+    backend: attention.Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows 2, 0 and, two tokens later, row 1 go on densely, in one batch."""
     answers, then = tokens(3, BEFORE, seed=9), tokens(3, NEXT, seed=10)
-    own = "eager" if m.config.model_type == "gpt_oss" else "sdpa"
+    m = tiny_model()
     with backend.on(m) as cache:
         recorder = Recorder(cache, monkeypatch)
         follow(m, cache, prompts(), answers)
@@ -99,23 +84,15 @@ def check_dense(
         assert going.seen.tolist() == [n + BEFORE for n in (LENGTHS[2] + 2, LENGTHS[0] + 2, 15)]
         rest = torch.stack((then[2, 2:], then[0, 2:], then[1, :-2]))
         second = decode(m, going, rest)
-        sparse = [layer for layer in going.layers if layer.geometry.model_window is None]
-        assert going.row_stats().read_max.tolist() == (going.seen.tolist() if sparse else [0] * 3)
+        assert going.row_stats().read_max.tolist() == going.seen.tolist()
     got = {
         2: torch.cat((first[0], second[0])),
         0: torch.cat((first[1], second[1])),
         1: second[2],
     }
     for r, logits in got.items():
-        want = transformers_logits(m, recorder, r, LENGTHS[r] + BEFORE, then[r, : len(logits)], own)
-        assert (logits - want).abs().max() < tolerance
-
-
-@pytest.mark.parametrize("backend", KEEP_ALL, ids=str)
-def test_a_row_goes_on_as_transformers_would_with_its_keys_and_values(
-    backend: attention.Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_dense(tiny_model(), backend, monkeypatch, 1e-9)
+        want = transformers_logits(m, recorder, r, LENGTHS[r] + BEFORE, then[r, : len(logits)])
+        assert (logits - want).abs().max() < 1e-9
 
 
 # Rows added

@@ -46,23 +46,8 @@ SLIDING = {
 }
 # By model type: what it adds to COMMON.
 WILD: dict[str, dict[str, Any]] = {
-    "cohere2": {**HEAD, **SLIDING},
-    "diffllama": {},
     "falcon_h1": {**MAMBA2, **HEAD, "mamba_d_ssm": 64},
     "gemma3_text": {**HEAD, **SLIDING, "query_pre_attn_scalar": 11},
-    "glm4": HEAD,
-    "gpt2": {"n_layer": LAYERS, "n_head": 4, "n_embd": 32},
-    "jamba": {
-        **MAMBA,
-        "attn_layer_period": 2,
-        "attn_layer_offset": 1,
-        "expert_layer_period": 2,
-        "expert_layer_offset": 1,
-        "mamba_dt_rank": 4,
-        "use_mamba_kernels": False,
-        "num_experts": 3,
-        "num_experts_per_tok": 2,
-    },
     "lfm2": {
         "layer_types": ["conv", "full_attention"] * 2,
         "conv_L_cache": 3,
@@ -70,7 +55,6 @@ WILD: dict[str, dict[str, Any]] = {
     },
     "llama": {},
     "mistral": {"sliding_window": None},
-    "olmo3": SLIDING,
     "qwen3_next": {**DELTA, **HEAD, **EXPERTS, "shared_expert_intermediate_size": 16},
     "recurrent_gemma": {
         **HEAD,

@@ -16,7 +16,6 @@ from transformers import (
     Qwen2Config,
     Qwen2MoeConfig,
     Qwen3Config,
-    Qwen3MoeConfig,
 )
 
 from tests.attention.oracles.models import VOCABULARY, compute_in_float64
@@ -58,8 +57,6 @@ ZOO: dict[str, tuple[Any, int, dict[str, Any]]] = {
         2,
         {"rope_parameters": ROPE, "shared_expert_intermediate_size": 16, **EXPERTS},
     ),
-    "qwen3_moe": (Qwen3MoeConfig, 2, {"rope_parameters": ROPE, "head_dim": 8, **EXPERTS}),
-    "mistral": (MistralConfig, 2, {"rope_parameters": ROPE, "sliding_window": None}),
     "phi3": (Phi3Config, 2, {"rope_parameters": {**ROPE, "partial_rotary_factor": 0.5}}),
     "gemma3": (
         Gemma3TextConfig,

@@ -26,7 +26,9 @@ class SnapKVLayer(IntervalLayer):
         self.kernel, self.gqa = kernel, gqa
 
     def window_in(self, room: int) -> int:
-        return max(min(32, room // 4), 1) if self.requested_window is None else self.requested_window
+        return (
+            max(min(32, room // 4), 1) if self.requested_window is None else self.requested_window
+        )
 
     def scores(self, j: int, keys: np.ndarray) -> np.ndarray:
         candidates = len(keys) - self.window

@@ -1,4 +1,4 @@
-"""What a model's config alone says against it."""
+"""Refusals that follow from a model's config alone."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ KEYLESS = ("conv", "linear_attention", "mamba", "mlp", "moe", "recurrent")
 
 
 def key_layers(config: Any) -> int:
-    """How many of a text model's layers hold keys, by its config.
-
-    Where a model is at hand, the probe counts them instead.
-    """
+    """How many of a text model's layers hold keys, by its config."""
     kinds = getattr(config, "layer_types", None) or ()
     layers: int = config.num_hidden_layers
     return layers - sum(kind in KEYLESS for kind in kinds)

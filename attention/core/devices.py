@@ -12,8 +12,7 @@ from torch import Tensor
 def is_synchronous(device: torch.device) -> bool:
     """Whether a look at values there costs nothing: on a CPU.
 
-    Elsewhere the host would wait until the device has done all it was given. Callers name the
-    module, `devices.is_synchronous`, so that a test can treat a CPU as an accelerator.
+    Callers name the module, `devices.is_synchronous`, so that a test can treat a CPU otherwise.
     """
     return device.type == "cpu"
 

@@ -32,10 +32,7 @@ _LEFT_OUT = ContextVar("left_out", default=False)
 
 @contextmanager
 def prompt_attention_left_out() -> Iterator[None]:
-    """Let prefills of this thread store their tokens without attending, for benches.
-
-    Outputs are arbitrary, and so is the attention mass that methods learn from.
-    """
+    """Let prefills of this thread store their tokens without attending, for benches."""
     outer = _LEFT_OUT.set(True)
     try:
         yield

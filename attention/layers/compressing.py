@@ -27,8 +27,7 @@ class Cut(NamedTuple):
         rows, at: which, on the host and on the device, (R,).
         most: tokens that each keeps.
         window: newest tokens whose queries are asked.
-        queries: these queries among all that are remembered, as in `Slots.flat`, oldest first,
-            (R * Hq * window,).
+        queries: these among all remembered, as in `Slots.flat`, oldest first, (R * Hq * window,).
         spared: first tokens of each that stay, (R, 1, 1); None for none.
     """
 

@@ -46,8 +46,7 @@ class Selecting(KeepAll):
     `choose`, and updates what it knows of the keys in `notice`. Without a budget it always chooses.
 
     What was read is counted in the choice, see `measured`. A method for which it follows from the
-    tokens seen answers `reads`: then nothing is counted, but where query heads chose for themselves
-    and what they share is no matter of lengths.
+    tokens seen answers `reads`: then only sets of query heads are counted.
     """
 
     def __init__(self, geometry: Geometry, backend: Method, page: int = 1) -> None:

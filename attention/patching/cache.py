@@ -67,12 +67,10 @@ class AttentionCache(StateCache):
         """Another empty cache, valid in the same `with` block.
 
         Args:
-            prompts: how many of each row's first tokens are its prompt: they are read whole,
-                however they come, and what comes behind them by decode queries, however it comes.
-                The number may be smaller than the first forward, which then reads known output
-                too, or larger. By default a prompt is what comes before the first forward of
-                a single column on top of another one; methods with rules for prompts take the
-                row's first forward for it.
+            prompts: how many of each row's first tokens are its prompt: they are read whole, and
+                what comes behind them by decode queries, however it comes. By default a prompt is
+                what comes before the first forward of a single column on top of another one;
+                methods with rules for prompts take the row's first forward for it.
 
         Raises:
             InvalidValue: a prompt of no token.

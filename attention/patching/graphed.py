@@ -100,10 +100,7 @@ GRAPHS: dict[str, Callable[[torch.device], Graphs]] = {"cuda": CudaGraphs}
 
 
 def padded(rows: int) -> int:
-    """The number of rows for which a step of so many is captured: 1, 2, 4, 8, 16, 24, 32, 48 ...
-
-    At most half of them fill up, and from 8 on at most 8, from 32 on at most 16, then 32.
-    """
+    """The number of rows for which a step of so many is captured: 1, 2, 4, 8, 16, 24, 32, 48 ..."""
     if rows <= 8:
         return 1 << (rows - 1).bit_length()
     unit = 8 if rows <= 32 else 16 if rows <= 128 else 32

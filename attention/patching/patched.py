@@ -26,14 +26,6 @@ from attention.patching.probe import batched, probed
 from attention.patching.session import Session
 from attention.patching.survey import Anatomy
 
-# What some models hand to their attention function and ours has no place for.
-UNKNOWN = ("softcap", "position_bias", "cu_seq_lens_q", "cu_seq_lens_k")
-# Where a model itself drops the cache it was given.
-DROPPED = {
-    "phi3": "; Phi-3's generate() drops its cache where a text grows past the config's "
-    "original_max_position_embeddings: stay below it, or decode in a loop of your own"
-}
-
 
 @uncompiled
 def attention_forward(
@@ -65,8 +57,7 @@ def attention_forward(
         raise InvalidValue(
             "past_key_values",
             None,
-            "the cache that `with backend.on(model) as cache` yields, or one of its cache.new()"
-            + DROPPED.get(module.config.model_type, ""),
+            "the cache that `with backend.on(model) as cache` yields, or one of its cache.new()",
         )
     cache.take_pending(key)
     if module.config is not cache.session.config:
@@ -79,9 +70,6 @@ def attention_forward(
         raise InvalidValue("dropout", dropout, "0: call model.eval() first")
     if kwargs.get("output_attentions"):
         raise InvalidValue("output_attentions", True, "False: weights are not kept")
-    for name in UNKNOWN:
-        if kwargs.get(name) is not None:
-            raise InvalidValue(name, type(kwargs[name]).__name__, "None: it is not supported")
     index = cache.session.anatomy.places[layer]
     own = cache.session.anatomy.window_arguments[index]
     if kwargs.get("sliding_window", own) != own:

@@ -17,7 +17,7 @@ from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import Plan
 from experiments.store import manifest
-from experiments.store.samples.replay import Firing, acted_id, acted_record
+from experiments.store.samples.replay import Firing, acted_id, acted_record, with_text
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.study import Study
@@ -42,7 +42,8 @@ OPTIONS: dict[str, Any] = {
 
 def samples_of(config: Config, out: Path) -> list[Sample]:
     plan = Plan.from_dict(manifest.read(out)["plan"])
-    return Study(Store(out), plan, config).samples(build_detectors(config))
+    study = Study(Store(out), plan, config)
+    return [*with_text(study.samples(build_detectors(config)), study.store)]
 
 
 def key(sample: Sample) -> tuple[object, ...]:

@@ -17,7 +17,7 @@ from experiments.grid.plan import Plan
 from experiments.report.measures import summarise
 from experiments.store import manifest
 from experiments.store.labels import labels
-from experiments.store.samples.replay import blank, measured
+from experiments.store.samples.replay import blank, measured, with_text
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import replay_check as check_live
@@ -61,7 +61,7 @@ def test_every_run_gives_one_sample_a_detector(swept: Any) -> None:
 
 def test_a_stop_ends_text_tokens_costs_and_curve_where_it_fired(swept: Any) -> None:
     store, plan, config, _ = swept
-    samples = Study(store, plan, config).samples(build_detectors(config))
+    samples = [*with_text(Study(store, plan, config).samples(build_detectors(config)), store)]
     alone = {(s.backend, s.budget, s.pair): s for s in samples if s.detector == "none"}
     stopped = [s for s in samples if s.status == "stopped"]
     assert len(stopped) > 5

@@ -14,30 +14,19 @@ from typing import Any
 
 from attention.errors import InvalidValue
 from experiments.grid.config import Config
-from experiments.sweep.decoder import (
-    DecodeJob,
-    Event,
-    JobEnd,
-    Setup,
-    StepCount,
-    WorkerPlace,
-    decode,
-)
+from experiments.sweep import decoder
+from experiments.sweep.decoder import DecodeJob, Event, JobEnd, Setup, StepCount, WorkerPlace
 from experiments.sweep.executors.contract import Report, Workers
 
 
 class ModelActor:
-    """What an actor is: a model, and jobs decoded with it one after the other.
-
-    Args:
-        setup: of the model.
-    """
+    """A model on a node, and jobs decoded with it one after the other."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
 
     def load(self) -> WorkerPlace | tuple[str, str, str]:
-        """What a manifest says of where the model is; the parts of an `InvalidValue` otherwise."""
+        """Where the model is, for a manifest; the parts of an `InvalidValue` if it does not load."""
         try:
             self._loaded, place = self._setup.load()
         except InvalidValue as error:
@@ -45,14 +34,14 @@ class ModelActor:
         return place
 
     def decode(self, job: DecodeJob) -> Generator[Event, None, None]:
-        """What happens to a job's rows; steps are told of with the next row that ends."""
+        """The events of a job; steps are counted with the next row that ends."""
         tokens = 0
 
         def step(more: int) -> None:
             nonlocal tokens
             tokens += more
 
-        with closing(decode(self._loaded, job, step)) as events:
+        with closing(decoder.decode(self._loaded, job, step)) as events:
             for event in events:
                 yield StepCount(tokens)
                 tokens = 0
@@ -62,7 +51,7 @@ class ModelActor:
 
 @dataclass
 class _Worker:
-    """An actor, and what it is at: loading at first, then a job's events."""
+    """An actor: its model's loading at first, then a job's events."""
 
     actor: Any
     loading: Any
@@ -70,31 +59,25 @@ class _Worker:
 
     @property
     def ready(self) -> bool:
-        """Whether its model is loaded."""
         return self.loading is None
 
     @property
     def busy(self) -> bool:
-        """Whether it has a job."""
         return self.events is not None
 
     @property
     def awaited(self) -> Any:
-        """What its next word comes by; None where it has nothing to do."""
         return self.events if self.loading is None else self.loading
 
 
 class OnRay(Workers[_Worker]):
-    """Actors that are started when there is something to do for them.
-
-    Those whose process or node dies are replaced wherever the cluster has room; what they were at
-    is told as lost.
+    """Actors that are started, and replaced when they die, while there are jobs for them.
 
     Args:
         ray: the module, connected to a cluster.
         setup: of each worker.
-        count: of workers there may be.
-        cpus, gpus: that each is given.
+        count: the most workers.
+        cpus, gpus: of each worker.
     """
 
     def __init__(self, ray: Any, setup: Setup, count: int, cpus: int, gpus: float) -> None:
@@ -116,21 +99,21 @@ class OnRay(Workers[_Worker]):
         return _Worker(actor, actor.load.remote())
 
     def submit(self, worker: int, job: DecodeJob) -> None:
-        """Send it; what happens to it comes as a stream."""
-        chosen = self._workers[worker]
-        chosen.events = chosen.actor.decode.options(num_returns="streaming").remote(job)
+        """Send it; its events come as a stream."""
+        actor = self._workers[worker].actor
+        self._workers[worker].events = actor.decode.options(num_returns="streaming").remote(job)
 
     def wait(self, report: Report) -> None:
-        """Listen to all workers until one says something or dies.
+        """Listen to all workers until one reports something or dies.
 
         Raises:
             InvalidValue: a model that does not load, or no worker can start.
         """
-        awaited = [(at, one.awaited) for at, one in self._workers.items() if one.awaited]
+        awaited = {at: w.awaited for at, w in self._workers.items() if w.awaited is not None}
         # A second at a time: Ctrl-C is not heard while it waits.
-        ready, _ = self._ray.wait([what for _, what in awaited], num_returns=1, timeout=1.0)
-        for at, what in awaited:
-            if any(what is one for one in ready):
+        ready, _ = self._ray.wait([*awaited.values()], num_returns=1, timeout=1.0)
+        for at, what in awaited.items():
+            if any(what is reference for reference in ready):
                 self._listen(at, report)
 
     def _listen(self, at: int, report: Report) -> None:
@@ -145,23 +128,14 @@ class OnRay(Workers[_Worker]):
                 return
             event = self._ray.get(next(worker.events))
         except (self._ray.exceptions.RayError, StopIteration) as error:
-            self._ray.kill(worker.actor)  # one that lives on could not be told of any more
-            reason = _reason(error)
+            self._ray.kill(worker.actor)  # its node may live on
+            reason = decoder.message(error)
             startable = f"a number of Ray actors that can start (the last: {reason})"
             self._remove(at, report, reason, startable)
             return
         if isinstance(event, JobEnd):
             worker.events = None
         report(at, event)
-
-
-def _reason(error: Exception) -> str:
-    """An error of Ray in a line."""
-    text = str(error).strip().split("\n")[0]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-# ---------------------------------------------------------------- the cluster
 
 
 def require() -> Any:
@@ -191,13 +165,9 @@ def opened(config: Config, setup: Setup) -> Iterator[OnRay]:
     if not connected_before:
         _connect(ray, config.address)
     try:
-        cpus = config.threads or 1
         gpus = _gpus(ray.cluster_resources(), config.gpus_per_worker)
-        executor = OnRay(ray, setup, config.workers, cpus, gpus)
-        try:
+        with closing(OnRay(ray, setup, config.workers, config.threads or 1, gpus)) as executor:
             yield executor
-        finally:
-            executor.close()
     finally:
         if not connected_before:
             ray.shutdown()
@@ -205,29 +175,20 @@ def opened(config: Config, setup: Setup) -> Iterator[OnRay]:
 
 def _connect(ray: Any, address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing here calls home
+    host, _, port = (address or "").rpartition(":")
     try:
-        _knock(address)
+        if host and port.isdigit() and "/" not in host:  # Ray itself tries for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
         with _own_signals():
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, ValueError, RuntimeError) as error:
-        allowed = f"a Ray cluster that can be reached ({_reason(error)})"
+        allowed = f"a Ray cluster that can be reached ({decoder.message(error)})"
         raise InvalidValue("address", address or "none", allowed) from error
-
-
-def _knock(address: str | None) -> None:
-    """See whether anybody is at HOST:PORT: Ray itself tries for minutes.
-
-    Raises:
-        OSError: nobody is.
-    """
-    host, _, port = (address or "").rpartition(":")
-    if host and port.isdigit() and "/" not in host:
-        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Keep what SIGTERM does here: with the answer that Ray sets, no manifest would be told."""
+    """Restore SIGTERM's handler, which Ray replaces: without it no manifest would be finished."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -236,12 +197,12 @@ def _own_signals() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _gpus(there: Mapping[str, float], asked: float | None) -> float:
-    """GPUs of each worker: as asked; otherwise one where the cluster has any."""
-    most = there.get("GPU", 0.0)
-    if asked is None:
+def _gpus(resources: Mapping[str, float], requested: float | None) -> float:
+    """GPUs of each worker: as requested; otherwise one where the cluster has any."""
+    most = resources.get("GPU", 0.0)
+    if requested is None:
         return 1.0 if most else 0.0
-    if asked > most:
+    if requested > most:
         allowed = f"at most {most:g}, which is what the cluster has"
-        raise InvalidValue("gpus_per_worker", asked, allowed)
-    return asked
+        raise InvalidValue("gpus_per_worker", requested, allowed)
+    return requested

@@ -29,8 +29,6 @@ from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import (
     build_backends,
     build_penalties,
-    describe_backend,
-    describe_penalties,
 )
 
 #: What is added up over all generations and stands in the harness's results.
@@ -114,8 +112,8 @@ class LilLM(TemplateLM):
         costs = {name: math.fsum(values) for name, values in self._spent.items()}
         about = {
             "model_digest": self.loaded.source.digest,
-            "backend": describe_backend(self.method),
-            "penalties": list(describe_penalties(self.penalties)),
+            "backend": self.method.identity(),
+            "penalties": [penalty.identity() for penalty in self.penalties],
             "detectors": [{"name": x.name, **x.params()} for x in self.detectors],
             "dtype": self.settings.dtype,
             "seed": self.settings.seed,

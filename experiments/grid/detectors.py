@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attention.errors import InvalidValue
 from attention.spec import Spec, merge, setting, values
 from experiments.grid.config import Config
-from experiments.grid.plan import SHIPPED_CHOPPERS, require_known, require_own_names
+from experiments.grid.plan import SHIPPED_CHOPPERS, require_own_names
 from lil.detectors import ACTIONS, DETECTORS, Defaults, build, opened
 
 if TYPE_CHECKING:
@@ -41,12 +41,13 @@ def detectors_of(config: Config) -> tuple[list[Detector], dict[str, InvalidValue
     Raises:
         InvalidValue: as `build_detectors`; of a store's detectors none is raised.
     """
-    found: list[Detector] = []
+    detectors: list[Detector] = []
     absent: dict[str, InvalidValue] = {}
     defaults = defaults_of(config)
     with config.following():
         if config.typed:
-            require_known(DETECTORS, config.detector_params)
+            for name in config.detector_params:
+                DETECTORS.find(name)
             _require_actions(config)
         for entry in config.detectors:
             try:
@@ -58,10 +59,10 @@ def detectors_of(config: Config) -> tuple[list[Detector], dict[str, InvalidValue
                 absent[entry] = error
                 continue
             # `guardian` and `guardian:stop` are one: twice it would be two samples of one name.
-            if detector not in found:
-                found.append(detector)
-    require_own_names(found)
-    return found, absent
+            if detector not in detectors:
+                detectors.append(detector)
+    require_own_names(detectors)
+    return detectors, absent
 
 
 def defaults_of(config: Config) -> Defaults:
@@ -79,8 +80,8 @@ def _require_actions(config: Config) -> None:
         if name not in ACTIONS:
             raise InvalidValue("action", name, f"one of {', '.join(ACTIONS)}", list(ACTIONS))
         if "name" in config.action_params[name]:
-            given = config.action_params[name]["name"]
-            raise InvalidValue("name", given, f"no name in action_params.{name}: it is one")
+            value = config.action_params[name]["name"]
+            raise InvalidValue("name", value, f"no name in action_params.{name}: it is one")
 
 
 # ---------------------------------------------------------------- values to try
@@ -102,21 +103,21 @@ def choices_of(settings: Iterable[str]) -> Choices:
     return choices
 
 
-def combined(config: Config, asked: Sequence[Spec], choices: Choices) -> list[Detector]:
-    """Each detector that is asked for with every combination of the values to try, equal ones once.
+def combined(config: Config, specs: Sequence[Spec], choices: Choices) -> list[Detector]:
+    """Each detector with every combination of the values to try, equal ones once.
 
     A file of `lil calibrate` stays as it is.
 
     Args:
         config: of the sweep.
-        asked: detectors; where none is but files, those that there are values for.
+        specs: detectors; where all are files, also those that there are values for.
         choices: values to try.
 
     Raises:
         InvalidValue: an unknown detector or parameter, a value it refuses, or values for a detector
             that is not named.
     """
-    specs = list(asked)
+    specs = list(specs)
     if all(spec.is_file for spec in specs):
         specs += [Spec(name) for name in choices]
     names = [spec.name for spec in specs]
@@ -126,7 +127,7 @@ def combined(config: Config, asked: Sequence[Spec], choices: Choices) -> list[De
         if name not in names:
             what = f"{name}.{next(iter(parameters))}"
             raise InvalidValue("--set", what, f"a parameter of {', '.join(names)}", names)
-    found: list[Detector] = []
+    detectors: list[Detector] = []
     defaults = defaults_of(config)
     for spec in specs:
         tried = {} if spec.is_file else choices.get(spec.name, {})
@@ -134,6 +135,6 @@ def combined(config: Config, asked: Sequence[Spec], choices: Choices) -> list[De
         for chosen in itertools.product(*tried.values()):
             own = merge(spec.params, dict(zip(tried, chosen, strict=True)), aliases)
             detector = build(opened(replace(spec, params=own)), defaults=defaults)
-            if detector not in found:  # which would be two rows of one name
-                found.append(detector)
-    return found
+            if detector not in detectors:  # which would be two rows of one name
+                detectors.append(detector)
+    return detectors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -121,10 +121,11 @@ class Plan:
 
     @cached_property
     def _full(self) -> dict[tuple[str, str, str, int], Run]:
-        found = (run for runs in self._runs for run in runs if run.configuration.is_full)
         return {
-            (r.configuration.model, r.configuration.dataset, r.item_id, r.sample_index): r
-            for r in found
+            (c.model, c.dataset, run.item_id, run.sample_index): run
+            for c, runs in zip(self.configurations, self._runs, strict=True)
+            for run in runs
+            if c.is_full
         }
 
     def __len__(self) -> int:
@@ -202,30 +203,31 @@ class _Fields(msgspec.Struct, forbid_unknown_fields=True):
 def build_backends(config: Config) -> list[Backend]:
     """Full attention first, then every backend with every budget, once where it takes none.
 
+    An entry may bring parameters of its own, as `oracle(budget=16)`; the others are those of
+    `backend_params`.
+
     Raises:
         InvalidValue: an unknown backend or parameter, a budget a method cannot work with, or two
             methods of one name.
     """
-    from attention import methods
+    from attention.methods import METHODS
 
+    tables = config.backend_params
     with config.following():
-        return _backends(config, methods)
-
-
-def _backends(config: Config, methods: Any) -> list[Backend]:
-    require_known(methods.METHODS, config.backend_params)
-    backends: list[Backend] = [methods.get("full", **config.backend_params.get("full", {}))]
-    for entry in [*config.backends, *_noise(config)]:
-        spec = methods.METHODS.spec(entry)
-        own = config.backend_params.get(spec.name, {}), spec.params
-        given = [{"budget": budget} for budget in config.budgets] if takes_budget(entry) else [{}]
-        for budget in given:
-            backend = methods.get(spec.name, **methods.METHODS.merge(spec.name, budget, *own))
-            # A method may be asked for by name and by import path, and bring a budget of its own.
-            if backend not in backends:
-                backends.append(backend)
-    require_own_names(backends)
-    return backends
+        for name in tables:
+            METHODS.find(name)
+        backends: list[Backend] = [METHODS.get("full", **tables.get("full", {}))]
+        for entry in [*config.backends, *_noise(config)]:
+            spec = METHODS.spec(entry)
+            budgets = [{"budget": b} for b in config.budgets] if takes_budget(entry) else [{}]
+            for budget in budgets:
+                params = METHODS.merge(spec.name, budget, tables.get(spec.name, {}), spec.params)
+                backend = METHODS.get(spec.name, **params)
+                # A name and an import path may mean the same method.
+                if backend not in backends:
+                    backends.append(backend)
+        require_own_names(backends)
+        return backends
 
 
 def takes_budget(entry: str) -> bool:
@@ -240,9 +242,9 @@ def lacks_budget(config: Config, entry: str) -> bool:
     from attention.methods import METHODS
 
     spec = METHODS.spec(entry)
-    own = config.backend_params.get(spec.name, {}), spec.params
-    given = METHODS.merge(spec.name, {"budget": None}, *own)
-    return takes_budget(entry) and given.get("budget", 0) is None
+    tables = config.backend_params.get(spec.name, {}), spec.params
+    params = METHODS.merge(spec.name, {"budget": None}, *tables)
+    return takes_budget(entry) and params.get("budget", 0) is None
 
 
 #: Relative errors of rounding: the size of the noise that parts texts there.
@@ -250,10 +252,10 @@ _ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "int8": 2.0**-8}
 
 
 def _noise(config: Config) -> list[str]:
-    """The null of greedy decoding: where much is rounded with noise of the size of rounding."""
+    """The null of greedy decoding; where numbers are rounded, with noise of the rounding's size."""
     if null_of(config) != "noise":
         return []
-    noise = _ROUNDING.get(_rounded(config))
+    noise = _ROUNDING.get(_number_format(config))
     own = "noise" in config.backend_params.get("noise", {})
     return ["noise" if noise is None or own else f"noise(noise={noise})"]
 
@@ -264,11 +266,11 @@ def null_of(config: Config) -> str:
         return config.null
     if config.temperature:
         return "seed"
-    return "noise" if _rounded(config) in _ROUNDING else "none"
+    return "noise" if _number_format(config) in _ROUNDING else "none"
 
 
-def _rounded(config: Config) -> str:
-    """What numbers are rounded to most."""
+def _number_format(config: Config) -> str:
+    """The coarsest format of numbers."""
     return config.dtype if config.weights == "stored" else config.weights
 
 
@@ -281,51 +283,32 @@ def build_penalties(config: Config) -> list[Penalties]:
     Raises:
         InvalidValue: an unknown penalty or parameter, or a value it refuses.
     """
-    from lil import penalties
+    from lil.penalties import PENALTIES
 
+    tables = config.penalty_params
     with config.following():
-        return _penalties(config, penalties)
+        for name in tables:
+            PENALTIES.find(name)
+        penalties: list[Penalty] = []
+        for entry in config.penalties:
+            spec = PENALTIES.spec(entry)
+            if spec == Spec("none"):
+                continue
+            params = PENALTIES.merge(spec.name, tables.get(spec.name, {}), spec.params)
+            penalty = PENALTIES.get(spec.name, **params)
+            if penalty not in penalties:
+                penalties.append(penalty)
+        require_own_names(penalties)
+        return [(), *((penalty,) for penalty in penalties)]
 
 
-def _penalties(config: Config, penalties: Any) -> list[Penalties]:
-    require_known(penalties, config.penalty_params)
-    registry = penalties.PENALTIES
-    found: list[Penalty] = []
-    for entry in config.penalties:
-        spec = registry.spec(entry)
-        if spec == Spec("none"):
-            continue
-        given = config.penalty_params.get(spec.name, {})
-        made = registry.get(spec.name, **registry.merge(spec.name, given, spec.params))
-        if made not in found:
-            found.append(made)
-    require_own_names(found)
-    return [(), *((penalty,) for penalty in found)]
-
-
-def require_known(registry: Any, names: Iterable[str]) -> None:
-    """Refuse parameters of what does not exist; what is asked for is looked up as it is built."""
-    for name in names:
-        registry.find(name)
-
-
-def require_own_names(built: Sequence[Any]) -> None:
+def require_own_names(objects: Sequence[Any]) -> None:
     """Refuse two classes of one name, which stored results would not tell apart."""
-    kinds = {one.name: type(one) for one in built}
-    for one in built:
-        if type(one) is not kinds[one.name]:
-            who = f"{type(one).__module__}:{type(one).__name__}"
-            raise InvalidValue("name", one.name, f"a name of its own for {who}")
-
-
-def describe_penalties(penalties: Penalties) -> tuple[dict[str, Any], ...]:
-    """Each penalty's name and all its resolved parameters, as the identity holds them."""
-    return tuple(penalty.identity() for penalty in penalties)
-
-
-def describe_backend(backend: Backend) -> dict[str, Any]:
-    """A backend's name and all its resolved parameters, as the identity holds them."""
-    return backend.identity()
+    kinds = {item.name: type(item) for item in objects}
+    for item in objects:
+        if type(item) is not kinds[item.name]:
+            who = f"{type(item).__module__}:{type(item).__name__}"
+            raise InvalidValue("name", item.name, f"a name of its own for {who}")
 
 
 def build_configurations(
@@ -343,22 +326,20 @@ def build_configurations(
             model,
             digest,
             dataset,
-            describe_backend(backend),
-            describe_penalties(penalty),
+            backend.identity(),
+            tuple(penalty.identity() for penalty in of_run),
             drawn,
             config.dtype,
             backend.role,
             config.runtime,
         )
-        for penalty in penalties
+        for of_run in penalties
         for backend in backends
         for dataset in datasets
     )
     if null_of(config) != "seed":
         return configurations
-    again = {**drawn, "seed": (config.seed + 1) % 2**63}
+    redrawn = {**drawn, "seed": (config.seed + 1) % 2**63}
     return configurations + tuple(
-        replace(configuration, sampling=again, role="null")
-        for configuration in configurations
-        if configuration.is_full
+        replace(c, sampling=redrawn, role="null") for c in configurations if c.is_full
     )

@@ -1,6 +1,6 @@
-"""What a store has: its configuration, and methods, penalties and models again from its cells.
+"""A stored configuration, and its methods, penalties and models built again.
 
-It is data: nothing is imported that nobody typed.
+A store is data: nothing is imported that the user did not type.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from attention.errors import InvalidValue
 from attention.identity import version_of
-from attention.registry import following, parameters
+from attention.registry import Registry, following, parameters
 from attention.spec import parse, paths, setting, values
 from experiments.grid.config import Config
 from experiments.grid.identity import Configuration
@@ -46,13 +46,13 @@ class StoredConfig(Config):
 
 def import_paths(config: Config) -> frozenset[str]:
     """Every import path in a configuration that somebody typed."""
-    found = set(paths_in(config.detectors))
+    typed = set(paths_in(config.detectors))
     for entry in (*config.backends, *config.penalties):
-        found.update(parse(entry, "method", "NAME").paths)
+        typed.update(parse(entry, "method", "NAME").paths)
     for tables in (config.backend_params, config.penalty_params, config.detector_params):
-        found |= {name for name in tables if ":" in name}
-        found.update(paths(tables))
-    return frozenset(found)
+        typed |= {name for name in tables if ":" in name}
+        typed.update(paths(tables))
+    return frozenset(typed)
 
 
 def paths_in(detectors: Iterable[str]) -> Iterator[str]:
@@ -70,45 +70,45 @@ def paths_set(settings: Iterable[str]) -> Iterator[str]:
 
 
 def backend_of(config: Config, configuration: Configuration) -> Backend:
-    """The backend that a cell names, with the parameters it was decoded with.
+    """The backend that a configuration names, with the parameters it was decoded with.
 
     Raises:
         InvalidValue: it is not installed here, or no longer takes these parameters.
     """
-    from attention import methods
+    from attention.methods import METHODS
 
     with config.following():
-        return cast("Backend", _rebuilt(methods, config, config.backends, configuration.backend))
+        return cast("Backend", _rebuilt(METHODS, config, config.backends, configuration.backend))
 
 
 def penalties_of(config: Config, configuration: Configuration) -> Penalties:
-    """The penalties that a cell names, with the parameters it was decoded with.
+    """The penalties that a configuration names, with the parameters it was decoded with.
 
     Raises:
         InvalidValue: one is not installed here, or no longer takes these parameters.
     """
-    from lil import penalties
+    from lil.penalties import PENALTIES
 
     with config.following():
         return tuple(
-            _rebuilt(penalties, config, config.penalties, table)
+            _rebuilt(PENALTIES, config, config.penalties, table)
             for table in configuration.penalties
         )
 
 
 def _rebuilt(
-    registry: Any, config: Config, asked: Sequence[str], described: Mapping[str, Any]
+    registry: Registry[Any], config: Config, typed: Sequence[str], table: Mapping[str, Any]
 ) -> Any:
-    """What a cell describes under its name, which for a class by import path is no way to it."""
-    params = dict(described)
+    """What a table describes; a class of an import path is found by the path that was typed."""
+    params = dict(table)
     name = params.pop("name")
     if ":" in name:
         raise InvalidValue("name of a method", name, "a name, which has no colon")
-    bare = (entry.partition("(")[0].strip() for entry in asked)
-    paths = (path for path in bare if ":" in path and config.follows(path))
-    path = next((path for path in paths if registry.find(path).name == name), name)
+    bare = (entry.partition("(")[0].strip() for entry in typed)
+    import_paths = (path for path in bare if ":" in path and config.follows(path))
+    path = next((path for path in import_paths if registry.find(path).name == name), name)
     kind = registry.find(path)
-    if "version" not in (one.name for one in parameters(kind)):
+    if "version" not in (parameter.name for parameter in parameters(kind)):
         decoded, here = params.pop("version", 1), version_of(kind)
         if decoded != here:
             allowed = f"{here}: another version of {name} decoded these runs"
@@ -119,7 +119,7 @@ def _rebuilt(
 def model_of(
     config: Config, configuration: Configuration, shelf: dict[str, LoadedModel]
 ) -> LoadedModel:
-    """The model that a cell was decoded with.
+    """The model that a configuration was decoded with.
 
     Args:
         config: says on which device, and of which revision.

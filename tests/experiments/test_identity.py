@@ -11,7 +11,7 @@ import pytest
 from experiments.grid import identity
 from experiments.grid.config import Config
 from experiments.grid.identity import Configuration, run_id
-from experiments.grid.plan import build_configurations, describe_backend, describe_penalties
+from experiments.grid.plan import build_configurations
 from experiments.grid.presets import load
 from experiments.store.study import Study
 
@@ -90,8 +90,8 @@ def test_every_stored_run_has_the_identity_it_is_planned_with() -> None:
 def test_every_stored_cell_gives_back_its_backend_and_its_penalties() -> None:
     study = Study.open(SMALL)
     for cell in study.plan.configurations:
-        assert describe_backend(study.backend(cell)) == cell.backend
-        assert describe_penalties(study.penalties(cell)) == cell.penalties
+        assert study.backend(cell).identity() == cell.backend
+        assert tuple(p.identity() for p in study.penalties(cell)) == cell.penalties
 
 
 def _cells(config: Config) -> list[str]:
@@ -122,6 +122,5 @@ def test_what_changes_no_token_is_not_in_it(change: dict[str, Any]) -> None:
 def test_a_backends_defaults_are_resolved_before_hashing() -> None:
     import attention
 
-    assert describe_backend(attention.get("sink", budget=32)) == describe_backend(
-        attention.get("sink", budget=32, sinks=4)
-    )
+    default, explicit = (attention.get("sink", budget=32, **more) for more in ({}, {"sinks": 4}))
+    assert default.identity() == explicit.identity()

@@ -88,13 +88,13 @@ def test_costs_of_a_stop_are_those_of_a_run_capped_there(swept: Any, tiny_model:
     """A replayed stop against a run that really ended at that token."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from experiments.grid.plan import build_backends, describe_backend
+    from experiments.grid.plan import build_backends
 
     store, plan, config, _ = swept
     samples = Study(store, plan, config).samples(build_detectors(config))
     model = AutoModelForCausalLM.from_pretrained(tiny_model).eval()
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    backends = {repr(sorted(describe_backend(b).items())): b for b in build_backends(config)}
+    backends = {repr(sorted(b.identity().items())): b for b in build_backends(config)}
     checked = set()
     for cell in plan.configurations:
         for run in plan.runs(cell):

@@ -26,7 +26,6 @@ from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import (
     build_backends,
     build_penalties,
-    describe_penalties,
     lacks_budget,
     takes_budget,
 )
@@ -209,7 +208,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     about = {
         "model": source.name,
         "backend": {"name": options.backend.name, **options.backend.params()},
-        "penalties": list(describe_penalties(options.penalties)),
+        "penalties": [penalty.identity() for penalty in options.penalties],
         "seed": config.seed,
     }
     return Done(about | {"samples": documents})

@@ -18,7 +18,7 @@ from sweeping import go
 from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.cli.console import Console
-from experiments.cli.open_store import listing
+from experiments.cli.stores import list_sweeps
 from experiments.grid.config import Config
 from experiments.grid.presets import load
 from experiments.store import manifest
@@ -228,11 +228,11 @@ def test_an_unfinished_sweep_is_said_until_a_newer_one_has_its_cells(
     manifest.write(tmp_path, path.stem, values | {"status": "running"})
     assert "unfinished (killed)" in Study.open(tmp_path).notices[0]
     notes = Console(stderr=True)
-    (listed,) = listing([tmp_path], notes, notes)["sweeps"]
+    (listed,) = list_sweeps([tmp_path], notes)["sweeps"]
     assert listed["status"] == "killed"
     with lock(tmp_path):
         assert "unfinished (still running)" in Study.open(tmp_path).notices[0]
-        (listed,) = listing([tmp_path], notes, notes)["sweeps"]
+        (listed,) = list_sweeps([tmp_path], notes)["sweeps"]
         assert listed["status"] == "running"
     go(config, tmp_path)
     study = Study.open(tmp_path)

@@ -13,10 +13,10 @@ from rich.table import Table
 
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
-from experiments.cli.open_store import add_load_flag, open_store, to_load
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars, bar
 from experiments.cli.settings import add_config_flags, config_from
+from experiments.cli.stores import add_load_flag, open_store, to_load
 from experiments.grid import data, models
 from experiments.grid.config import Config, check
 from experiments.grid.data.sets import expand
@@ -191,9 +191,8 @@ def _stored(args: argparse.Namespace) -> list[Study]:
             )
     changed = {name: getattr(args, name) for name in own if getattr(args, name)}
     changed = check(changed, "the command line")
-    notes = Console(stderr=True)
     load, stores = to_load(args), (args.store, args.held_out)
-    found = [open_store(Path(name), notes, load) for name in stores if name]
+    found = [open_store(Path(name), load) for name in stores if name]
     return [dataclasses.replace(o, config=dataclasses.replace(o.config, **changed)) for o in found]
 
 

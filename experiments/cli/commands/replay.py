@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-from rich.table import Table
-
 from attention.errors import InvalidValue
 from attention.spec import values
-from experiments.cli.commands.report import DEFAULT_STORE
-from experiments.cli.console import Console
-from experiments.cli.open_store import (
-    add_load_flag,
-    add_scorer_flag,
-    document_of,
-    open_store,
-    report_of,
-    to_load,
-)
+from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser
 from experiments.cli.plain_text import COLUMNS, over_texts
 from experiments.cli.progress import bar
+from experiments.cli.reporting import document_of, report_of
+from experiments.cli.stores import (
+    add_load_flag,
+    add_scorer_flag,
+    add_store,
+    open_store,
+    require_notes,
+    to_load,
+    typed_detectors,
+)
 from experiments.grid import models
-from experiments.grid.config import Config, check
+from experiments.grid.config import Config
 from experiments.grid.data.sets import is_file
 from experiments.grid.detectors import build_detectors, choices_of, combined
 from experiments.report import tables
@@ -35,7 +33,7 @@ from experiments.report.row import DetectorEffect, ReportRow, by_penalty
 from experiments.store import manifest
 from experiments.store.labels import labels, short
 from experiments.store.study import Study
-from experiments.sweep import replay_check as check_live
+from experiments.sweep import replay_check
 from lil import Detector
 from lil.detectors import DETECTORS, require_stop
 
@@ -66,12 +64,7 @@ _SHORT = {
 
 def add_arguments(parser: Parser) -> None:
     """Flags of `lil replay`."""
-    parser.add_argument(
-        "store",
-        nargs="?",
-        default=DEFAULT_STORE,
-        help=f"folder of a sweep ({DEFAULT_STORE}), or a JSONL or CSV file of texts",
-    )
+    add_store(parser, also=", or a JSONL or CSV file of texts")
     group = parser.add_argument_group("texts from elsewhere")
     group.add_argument(
         "--tokenizer", metavar="ID|DIR", help="the model whose tokens detectors count"
@@ -91,7 +84,8 @@ def add_arguments(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="NAME.PARAMETER=VALUE,...",
-        help="values to try, such as budget.tokens=200,400; every combination is replayed",
+        help="values to try, such as budget.tokens=200,400; every combination is replayed; "
+        "detector_params., as lil sweep has it, may stand before",
     )
     add_load_flag(group)
     group = parser.add_argument_group(f"short for --set {_SHORT_FOR}.PARAMETER=")
@@ -110,22 +104,30 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     """Replay, print what each detector saves, and compare with live where asked."""
     if args.decode < 0:
         raise InvalidValue("decode", args.decode, "0 or more traces")
+    typed, settings = typed_detectors(args.detector), _settings(args)
     if is_file(args.store):
-        return Done(_texts(args, console))
+        for name in ("check_live", "decode", "scorer", "load"):
+            if flag := getattr(args, name):
+                allowed = f"a store for --{name.replace('_', '-')}: {args.store} is a file of texts"
+                raise InvalidValue(name, flag, allowed)
+        config = Config()
+        detectors = _detectors(typed, settings, config, build_detectors(config))
+        models.quiet_transformers()
+        file = Path(args.store)
+        return Done(over_texts(file, args.tokenizer, args.column, detectors, console))
     for name in ("tokenizer", "column"):
-        if (given := getattr(args, name)) is not None:
+        if (flag := getattr(args, name)) is not None:
             allowed = f"nothing for a store: {args.store} is no file of texts"
-            raise InvalidValue(name, given, allowed)
-    notes = Console(stderr=True)
-    study = open_store(
-        Path(args.store), notes, to_load(args, _asked(args), _settings(args)), args.scorer
-    )
+            raise InvalidValue(name, flag, allowed)
+    study = open_store(Path(args.store), to_load(args, typed, settings), args.scorer)
     with study.config.following():
-        detectors = _detectors(args, study.config, study.detectors)
-    for one in detectors:
-        require_notes(one, study)
-    report = report_of(study, detectors, notes)
-    console.print(_table(report.rows, detectors))
+        detectors = _detectors(typed, settings, study.config, study.detectors)
+    for detector in detectors:
+        require_notes(detector, study)
+    report = report_of(study, detectors)
+    names = ("detector", "over", "stopped", "tokens saved", "solved", "lost", "gained")
+    rows = list(_rows(report.rows, detectors))
+    console.print(table("detectors over stored traces", names, rows, left=names[:2]))
     for grid in tables.pool_grids(report.pools):
         console.print(tables.rich_table(grid, console.width))
     about: dict[str, Any] = manifest.public(study.manifest) | {
@@ -137,9 +139,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     }
     code = 0
     if args.check_live or args.decode:
-        agreements = _check_live(study, detectors, args.decode, console)
-        about["live"] = agreements
-        code = 0 if all(not one["differ"] for one in agreements) else 1
+        about["live"] = list(_check_live(study, detectors, args.decode, console))
+        code = 1 if any(agreement["differ"] for agreement in about["live"]) else 0
     return Done(document_of(report, about), code)
 
 
@@ -147,148 +148,105 @@ def _settings(args: argparse.Namespace) -> list[str]:
     """All values to try, the short flags spelled out.
 
     Raises:
-        InvalidValue: a short flag beside --set, or without a value.
+        InvalidValue: a short flag as well as --set, two names of one parameter, or no value.
     """
     settings = list(args.set)
-    for parameter in _SHORT:
-        given = getattr(args, parameter)
-        if given is None:
-            continue
-        told = f"{_SHORT_FOR}.{parameter}="
-        if any(text.strip().removeprefix("detector_params.").startswith(told) for text in args.set):
-            raise InvalidValue(parameter, given, f"--{parameter} or --set, not both")
-        if not values(given):
-            raise InvalidValue(parameter, given, "one or more values, separated by commas")
-        settings.append(told + given)
+    typed = [name for name in _SHORT if getattr(args, name) is not None]
+    for name in typed:
+        value, key = getattr(args, name), f"{_SHORT_FOR}.{name}="
+        if any(text.strip().removeprefix("detector_params.").startswith(key) for text in args.set):
+            raise InvalidValue(name, value, f"--{name} or --set, not both")
+        if not values(value):
+            raise InvalidValue(name, value, "one or more values, separated by commas")
+        settings.append(key + value)
+    for name, choices in choices_of(settings).items():
+        for group in DETECTORS.find(name).aliases:
+            both = [
+                (parameter, f"--{parameter}" if short else f"--set {name}.{parameter}")
+                for parameter in group
+                for short in [name == _SHORT_FOR and parameter in typed]
+                if parameter in choices
+            ]
+            if len(both) > 1:
+                (_, first), (parameter, second), *_ = both
+                allowed = f"{second} or {first}, not both"
+                raise InvalidValue(parameter, choices[parameter], allowed)
     return settings
 
 
-def _asked(args: argparse.Namespace) -> tuple[str, ...]:
-    """Detectors as they were typed."""
-    asked: tuple[str, ...]
-    asked = check({"detectors": args.detector or "none"}, "--detector")["detectors"]
-    return asked
-
-
-def _texts(args: argparse.Namespace, console: Console) -> dict[str, Any]:
-    """The same over a file of texts, with the detectors' own parameters."""
-    for name in ("check_live", "decode", "scorer", "load"):
-        if given := getattr(args, name):
-            allowed = f"a store for --{name.replace('_', '-')}: {args.store} is a file of texts"
-            raise InvalidValue(name, given, allowed)
-    config = Config()
-    detectors = _detectors(args, config, build_detectors(config))
-    models.quiet_transformers()
-    return over_texts(Path(args.store), args.tokenizer, args.column, detectors, console)
-
-
 def _detectors(
-    args: argparse.Namespace, config: Config, own_detectors: Sequence[Detector]
+    typed: Sequence[str], settings: Sequence[str], config: Config, own: Sequence[Detector]
 ) -> list[Detector]:
-    """Every combination of the parameters given, on top of the sweep's own."""
-    choices = choices_of(_settings(args))
-    for name, tried in choices.items():
-        for group in DETECTORS.find(name).aliases:
-            if len(both := [one for one in group if one in tried]) > 1:
-                short = [one in _SHORT and getattr(args, one) is not None for one in both]
-                said = [
-                    f"--{one}" if is_short else f"--set {name}.{one}"
-                    for one, is_short in zip(both, short, strict=True)
-                ]
-                raise InvalidValue(both[1], tried[both[1]], f"{said[1]} or {said[0]}, not both")
-    found = combined(config, [DETECTORS.spec(one) for one in _asked(args)], choices)
-    if not found:
+    """Every combination of the values to try, on top of the sweep's own parameters."""
+    specs = [DETECTORS.spec(text) for text in typed]
+    detectors = combined(config, specs, choices_of(settings))
+    if not detectors:
         # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
-        for detector in own_detectors:
+        for detector in own:
             plain = dataclasses.replace(detector, on_stop="stop")
-            if plain not in found:  # two that differ in what follows are one here
-                found.append(plain)
-    for one in found:
-        require_stop(one, "what follows was not decoded")
-    return found
+            if plain not in detectors:
+                detectors.append(plain)
+    for detector in detectors:
+        require_stop(detector, "what follows was not decoded")
+    return detectors
 
 
-def require_notes(detector: Detector, study: Study) -> None:
-    """Hidden states are not stored: a detector of them can replay what was noted, nothing else.
-
-    Raises:
-        InvalidValue: runs of the study lack these notes.
-    """
-    if lacking := study.without_notes(detector):
-        served = sum(study.usable(run) is not None for run in study.runs())
-        allowed = (
-            f"runs decoded with it at work: {lacking} of {served} in {study.folder} lack its "
-            f"notes of hidden states; the sweep's own command with --detector {detector.name} "
-            "added decodes them again"
-        )
-        raise InvalidValue("detector", detector.name, allowed)
-
-
-def _table(rows: Sequence[ReportRow], detectors: Sequence[Detector]) -> Table:
-    """A line a detector over all sparse methods; full, controls, nulls and penalties apart."""
-    table = Table(title="detectors over stored traces", title_justify="left", box=None)
-    table.add_column("detector")
-    for name in ("over", "stopped", "tokens saved", "solved", "lost", "gained"):
-        table.add_column(name, justify="right")
+def _rows(rows: Sequence[ReportRow], detectors: Sequence[Detector]) -> Iterator[tuple[str, ...]]:
+    """A line for each detector: full attention, sparse methods, controls, nulls; by penalty."""
     for label, detector in zip(labels(detectors), detectors, strict=True):
-        told = {k: v for k, v in detector.params().items() if k != "on_stop"}  # always stop
-        if told["region"] is None:
-            del told["region"]
-        params = ", ".join(f"{k}={short(v)}" for k, v in told.items())
-        shown = label if len(detectors) > 1 else f"{detector.name}({params})"
-        parts = [
-            (kind + ("" if penalty == "none" else f" + {penalty}"), chosen)
-            for penalty, part in by_penalty([r for r in rows if r.detector == label]).items()
-            for kind, chosen in (
-                ("full", [r for r in part if r.backend == "full"]),
-                ("sparse", [r for r in part if r.role == "method" and r.backend != "full"]),
-                ("controls", [r for r in part if r.role == "control"]),
-                ("null", [r for r in part if r.role == "null"]),
-            )
-            if chosen or kind in ("full", "sparse")
-        ]
-        for name, chosen in parts:
-            effect = DetectorEffect.total(filter(None, (row.detector_effect for row in chosen)))
-            lost, gained = effect.change.lost, effect.change.gained
-            solved = effect.solved - (lost or 0) + (gained or 0)
-            saved = effect.tokens.estimate
-            table.add_row(
-                escape(shown) if name == parts[0][0] else "",
-                escape(name),
-                str(sum(row.stopped for row in chosen)),
-                "—" if saved is None else f"{100 * saved:.1f}%",
-                *("—" if lost is None else str(count) for count in (solved, lost, gained)),
-            )
-    return table
+        if len(detectors) == 1:
+            params = {k: v for k, v in detector.params().items() if k != "on_stop"}  # always stop
+            if params["region"] is None:
+                del params["region"]
+            label = f"{detector.name}({', '.join(f'{k}={short(v)}' for k, v in params.items())})"
+            mine = [row for row in rows if row.detector != "none"]
+        else:
+            mine = [row for row in rows if row.detector == label]
+        for penalty, part in by_penalty(mine).items():
+            added = "" if penalty == "none" else f" + {penalty}"
+            groups: dict[str, list[ReportRow]] = {"full": [], "sparse": []}
+            for row in part:
+                kind = _KINDS[row.role] if row.backend != "full" or row.role == "null" else "full"
+                groups.setdefault(kind, []).append(row)
+            for kind, group in groups.items():
+                yield label, kind + added, *_cells(group)
+                label = ""
+
+
+_KINDS = {"method": "sparse", "control": "controls", "null": "null"}
+
+
+def _cells(rows: Sequence[ReportRow]) -> list[str]:
+    effect = DetectorEffect.total(filter(None, (row.detector_effect for row in rows)))
+    lost, gained = effect.change.lost, effect.change.gained
+    solved, saved = effect.solved - (lost or 0) + (gained or 0), effect.tokens.estimate
+    return [
+        str(sum(row.stopped for row in rows)),
+        "—" if saved is None else f"{100 * saved:.1f}%",
+        *("—" if lost is None else str(count) for count in (solved, lost, gained)),
+    ]
 
 
 def _check_live(
     study: Study, detectors: Sequence[Detector], decode: int, console: Console
-) -> list[dict[str, Any]]:
-    config = study.config
-    found = []
+) -> Iterator[dict[str, Any]]:
+    """Compare replayed verdicts with fed and with decoded traces; prints and yields each."""
     for label, detector in zip(labels(detectors), detectors, strict=True):
         with bar("feeding", len(study.plan)) as advance:
-            fed = check_live.check_fed(study, detector, advance)
-        found.append(_told(label, "fed token by token", fed, console))
+            checks = {"fed token by token": replay_check.check_fed(study, detector, advance)}
         if decode:
             models.quiet_transformers()
-            models.use_threads(config.threads)
-            device = models.resolve_device(config.device)
+            models.use_threads(study.config.threads)
+            device = models.resolve_device(study.config.device)
             with bar("decoding", min(decode, len(study.plan))) as advance:
-                decoded = check_live.check_decoded(study, detector, device, decode, advance)
-            found.append(_told(label, "decoded live", decoded, console))
-    return found
-
-
-def _told(label: str, how: str, found: check_live.Agreement, console: Console) -> dict[str, Any]:
-    same = found.traces - len(found.differ)
-    console.print(
-        f"{label}, {how}: live and replayed agree on {same} of {found.traces} traces "
-        f"({found.verdicts} verdicts)",
-        markup=False,
-        highlight=False,
-    )
-    for line in found.differ[:10]:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-    return {"detector": label, "how": how, **dataclasses.asdict(found)}
+                agreement = replay_check.check_decoded(study, detector, device, decode, advance)
+            checks["decoded live"] = agreement
+        for how, agreement in checks.items():
+            same = agreement.traces - len(agreement.differ)
+            console.line(
+                f"{label}, {how}: live and replayed agree on {same} of {agreement.traces} traces "
+                f"({agreement.verdicts} verdicts)"
+            )
+            for line in agreement.differ[:10]:
+                console.line(line)
+            yield {"detector": label, "how": how, **dataclasses.asdict(agreement)}

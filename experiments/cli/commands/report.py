@@ -8,25 +8,24 @@ from pathlib import Path
 from rich.markup import escape
 
 from experiments.cli.console import Console
-from experiments.cli.open_store import (
-    Opened,
-    add_figure_flags,
+from experiments.cli.parser import Done, Parser
+from experiments.cli.reporting import Outputs, ShownReport, add_figure_flags, check_outputs, show
+from experiments.cli.stores import (
+    DEFAULT_STORE,
+    OpenedStudy,
     add_load_flag,
     add_scorer_flag,
     add_sweep_flags,
-    check_outputs,
-    listing,
-    opened,
-    show,
+    list_sweeps,
+    open_stores,
     to_load,
+    typed_detectors,
 )
-from experiments.cli.parser import Done, Parser
-from experiments.grid.config import check
+from experiments.evals.inspect_logs import require_inspect, write_logs
 from experiments.report import exports
-from experiments.report.page.page import NAME
+from experiments.store.files.filesystem import require_writable
 from experiments.store.samples.replay import with_text
-
-DEFAULT_STORE = "lil-out/demo"
+from experiments.store.samples.sample import Sample
 
 EXAMPLES = """\
 examples:
@@ -35,6 +34,7 @@ examples:
   lil report lil-out/quest --csv samples.csv   one line a sample, for a spreadsheet
   lil report --parquet samples.parquet         the same with types (needs pyarrow)
   lil report --rows table.tex --rows rows.csv  a paper's tables, and every measure
+  lil report --inspect logs                    a log a row, for `inspect view --log-dir logs`
   lil report --json > rows.json
   lil report lil-out/before lil-out/after      two stores side by side, a `store` in each row
   lil report --sweeps                          the sweeps the store remembers
@@ -54,7 +54,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--detector",
         metavar="NAME[:ACTION],...",
-        help="beside the sweep's own, such as cycle; module:Class loads one that is stored",
+        help="in addition to the sweep's own, such as cycle; module:Class loads one that is stored",
     )
     add_load_flag(parser)
     add_scorer_flag(parser)
@@ -69,66 +69,74 @@ def add_arguments(parser: Parser) -> None:
         help="write the rows: every field as .csv or .parquet, tables for readers as .md or .tex; "
         "may be given several times",
     )
+    parser.add_argument(
+        "--inspect", metavar="DIR", help="write a log of inspect_ai for each configuration"
+    )
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Show stores, and export them where asked."""
-    notes = Console(stderr=True)
     folders = [Path(name) for name in args.store]
     if args.sweeps:
-        return Done(listing(folders, console, notes))
+        return Done(list_sweeps(folders, console))
     check_outputs(args)
     exports.check_files(args.csv, args.parquet, args.rows)
-    asked = check({"detectors": args.detector or "none"}, "--detector")["detectors"]
-    load = to_load(args, asked)
-    studies = opened(folders, args.sweep, notes, asked, load, args.scorer)
+    if args.inspect:
+        require_inspect(Path(args.inspect))
+        require_writable(Path(args.inspect))
+    detectors = typed_detectors(args.detector)
+    load = to_load(args, detectors)
+    studies = open_stores(folders, args.sweep, detectors, load, args.scorer)
     several = len(studies) > 1
-    results = []
-    for one in studies:
+    reports = []
+    for opened in studies:
         if several:
-            console.rule(escape(one.label), align="left")
-        folder, page = _figures(args, one, several), _page(args, one, several)
-        results.append(show(one.study, console, notes, folder, page))
-    parts = list(zip(studies, results, strict=True))
+            console.rule(escape(opened.label), align="left")
+        reports.append(show(opened.study, console, _outputs(args, opened, several)))
+    labelled = list(zip([opened.label for opened in studies], reports, strict=True))
+    if args.inspect:
+        for label, shown in labelled:
+            folder = Path(args.inspect)
+            folder = folder / label.replace("/", "-") if several else folder
+            rows = [row.to_dict() for row in shown.report.rows]
+            logs = write_logs(shown.report.study, _samples(shown), rows, folder)
+            console.line(f"{len(logs)} logs: {folder}")
     if args.csv or args.parquet:
-        samples = [
-            s for one, shown in parts for s in with_text(shown.report.samples, one.study.store)
-        ]
-        labels = (
-            [one.label for one, shown in parts for _ in shown.report.samples] if several else None
-        )
-        exports.write_samples(samples, args.csv, args.parquet, labels)
-    rows = [row for shown in results for row in shown.report.rows]
-    labels = [one.label for one, shown in parts for _ in shown.report.rows] if several else None
+        samples = [(label, sample) for label, shown in labelled for sample in _samples(shown)]
+        labels = [label for label, _ in samples] if several else None
+        exports.write_samples([sample for _, sample in samples], args.csv, args.parquet, labels)
+    every = [(label, row) for label, shown in labelled for row in shown.report.rows]
     for file in args.rows:
-        exports.write_rows(rows, file, labels)
-    code = max(shown.code for shown in results)
+        labels = [label for label, _ in every] if several else None
+        exports.write_rows([row for _, row in every], file, labels)
+    code = max(shown.code for shown in reports)
     if not several:
-        return Done(results[0].document, code)
-    manifests = [
-        {"store": one.label, "folder": str(one.study.folder)} | shown.document["manifest"]
-        for one, shown in parts
-    ]
-    told = {
-        key: [{"store": one.label} | row for one, shown in parts for row in shown.document[key]]
+        return Done(reports[0].document, code)
+    document: dict[str, object] = {
+        key: [{"store": label} | row for label, shown in labelled for row in shown.document[key]]
         for key in ("rows", "pooled", "stopping")
     }
-    return Done({"manifests": manifests, **told}, code)
+    document["manifests"] = [
+        {"store": label, "folder": str(shown.report.study.folder)} | shown.document["manifest"]
+        for label, shown in labelled
+    ]
+    return Done(document, code)
 
 
-def _figures(args: argparse.Namespace, one: Opened, several: bool) -> Path | None:
-    """Where the figures of one of them go; several share no folder."""
-    if args.figures and several:
-        return Path(args.figures) / one.label.replace("/", "-")
-    return Path(args.figures) if args.figures else None if args.no_figures else one.figures
+def _samples(shown: ShownReport) -> list[Sample]:
+    """The samples of a report with their texts."""
+    return [*with_text(shown.report.samples, shown.report.study.store)]
 
 
-def _page(args: argparse.Namespace, one: Opened, several: bool) -> Path | None:
-    """Where the page of one of them goes; of several, one lies beside the other."""
-    if args.no_page:
-        return None
-    if args.page:
-        page, name = Path(args.page), one.label.replace("/", "-")
-        return page.with_name(f"{page.stem}-{name}{page.suffix}") if several else page
-    own = NAME if one.figures.name == "figures" else f"report-{one.figures.name}.html"
-    return one.study.folder / own
+def _outputs(args: argparse.Namespace, opened: OpenedStudy, several: bool) -> Outputs:
+    """Where figures and page of one study go; of several, each has its own."""
+    outputs, name = Outputs.of(args, opened.study.folder), opened.label.replace("/", "-")
+    figures, page = outputs.figures, outputs.page
+    if figures is not None:
+        named = Path(args.figures) / name if args.figures and several else None
+        figures = named or (Path(args.figures) if args.figures else opened.figures)
+    if page is not None and several and args.page:
+        page = page.with_name(f"{page.stem}-{name}{page.suffix}")
+    elif page is not None and not args.page and opened.figures.name != "figures":
+        page = opened.study.folder / f"report-{opened.figures.name}.html"
+    return Outputs(figures, page)

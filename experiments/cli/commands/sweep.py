@@ -11,15 +11,9 @@ from typing import Any
 
 from attention.errors import InvalidValue
 from experiments.cli.console import Console, notify, table
-from experiments.cli.open_store import (
-    add_figure_flags,
-    check_outputs,
-    figure_folder,
-    page_file,
-    show,
-)
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars
+from experiments.cli.reporting import Outputs, add_figure_flags, check_outputs, show
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.grid import models
 from experiments.grid.config import Config
@@ -153,7 +147,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     )
     study = Study.open(out, outcome.sweep, import_paths(config))
     study = replace(study, scorers=prepared.experiment.scorers)
-    shown = show(study, console, bars.console, figure_folder(args, out), page_file(args, out))
+    shown = show(study, console, Outputs.of(args, out))
     console.line(f"store: {out}")
     usable = any(row.samples > row.errors + row.missing for row in shown.report.rows)
     return Done(shown.document, code=shown.code if usable else 1)

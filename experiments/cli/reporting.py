@@ -1,0 +1,162 @@
+"""What is shown of a study: tables, figures, a page and the headline."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from attention.errors import InvalidValue
+from experiments.cli.console import Console, notify
+from experiments.cli.parser import Parser
+from experiments.cli.progress import bar
+from experiments.report import figures, tables
+from experiments.report.chart_sets import chart_sets
+from experiments.report.exports import check_file
+from experiments.report.page.page import NAME, PageFile, write
+from experiments.report.report import Report, make_report
+from experiments.store import manifest
+from experiments.store.files.filesystem import require_writable
+from experiments.store.study import Study
+from lil import Detector
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where figures and page go; None for nowhere."""
+
+    figures: Path | None
+    page: Path | None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace, store: Path) -> Outputs:
+        """What the flags say of one store."""
+        drawn = Path(args.figures) if args.figures else store / "figures"
+        page = Path(args.page) if args.page else store / NAME
+        return cls(None if args.no_figures else drawn, None if args.no_page else page)
+
+
+@dataclass(frozen=True)
+class ShownReport:
+    """A report that was shown, and the same as a document."""
+
+    report: Report
+    document: dict[str, Any]
+    code: int = 0  # 2 where everything was shown but figures or page could not be written
+
+
+def add_figure_flags(parser: Parser) -> None:
+    """Add where figures and page go, or that there are none."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--figures", metavar="DIR", help="folder of the figures (default: figures in the store)"
+    )
+    where.add_argument("--no-figures", action="store_true", help="draw none")
+    page = parser.add_mutually_exclusive_group()
+    page.add_argument(
+        "--page", metavar="FILE", help=f"the report as one HTML file (default: {NAME} in the store)"
+    )
+    page.add_argument("--no-page", action="store_true", help="write none")
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    """Refuse figures or a page that could not be written, before any work.
+
+    Raises:
+        InvalidValue: no file, no folder, or a place that cannot be written.
+    """
+    if args.page is not None:
+        check_file("page", args.page)
+    if args.figures == "":
+        raise InvalidValue("figures", args.figures, "a folder")
+    if args.figures is not None:
+        require_writable(Path(args.figures), "figures")
+
+
+def report_of(study: Study, detectors: Sequence[Detector]) -> Report:
+    """The report of a study under no detector and each of these; what is missing is printed."""
+    with bar("replaying", len(study.plan)) as advance:
+        results = study.samples(detectors, advance, texts=False, workers=os.cpu_count() or 1)
+    report = make_report(study, results.samples)
+    if report.missing:
+        missing = f"{report.missing} of {len(study.plan)} runs are not in the store"
+        notify([f"{missing}; the sweep's own command decodes them"])
+    return report
+
+
+def show(study: Study, console: Console, outputs: Outputs) -> ShownReport:
+    """Print tables, the figures' and the page's paths and the headline, and write those files."""
+    report = report_of(study, study.detectors)
+    grids = tables.every_grid(report)
+    for grid in grids:
+        console.print(tables.rich_table(grid, console.width))
+    sets = chart_sets(report)
+    paths: list[Path] = []
+    page: PageFile | None = None
+    errors: list[InvalidValue] = []
+    about = manifest.public(study.manifest)
+    if outputs.figures is not None:
+        try:
+            paths = figures.draw(report, sets, outputs.figures)
+        except OSError as error:
+            allowed = f"a folder to write in ({error.strerror})"
+            errors.append(InvalidValue("figures", str(outputs.figures), allowed))
+    if outputs.page is not None:
+        try:
+            page = write(outputs.page, report, sets, grids, about)
+        except InvalidValue as error:
+            errors.append(error)
+    for path in paths:
+        console.line(f"figure: {path}")
+    if page is not None:
+        console.line(_described(page))
+    if errors:
+        notify([f"error: {'; '.join(map(str, errors))}"])
+    _print_counts(report, console)
+    console.print()
+    console.print(report.headline, style="bold", highlight=False, markup=False)
+    about |= {
+        "headline": report.headline,
+        "figures": [str(path) for path in paths],
+        "page": None if page is None else str(outputs.page),
+        "runs_missing": report.missing,
+        "notices": list(report.notices),
+    }
+    return ShownReport(report, document_of(report, about), 2 if errors else 0)
+
+
+def document_of(report: Report, about: Mapping[str, Any]) -> dict[str, Any]:
+    """A report as JSON takes it."""
+    return {
+        "manifest": dict(about),
+        "rows": [row.to_dict() for row in report.rows],
+        "pooled": [row.to_dict() for row in report.pooled],
+        "stopping": [asdict(pool) for pool in report.pools],
+    }
+
+
+def _described(page: PageFile) -> str:
+    line = f"page: {page.path}"
+    if page.packed < page.of:
+        line += f", {page.packed:,} of {page.of:,} traces in it"
+    return line + (f", {page.left_out} charts or tables left out" if page.left_out else "")
+
+
+def _print_counts(report: Report, console: Console) -> None:
+    """Print how many tokens were reused, how many runs failed, and warnings of the sweeps."""
+    plain = [sample for sample in report.samples if sample.detector == "none"]
+    reused = sum(sample.reused_tokens for sample in plain)
+    failed = sum(sample.status in ("error", "out_of_memory") for sample in plain)
+    console.print(
+        f"{reused:,} tokens were not decoded again but taken from full attention, where a sparse "
+        "backend still equals it; their cost is charged",
+        highlight=False,
+    )
+    if failed:
+        console.print(f"{failed} runs failed; `status` and `message` of the store say why")
+    for notice in report.notices:
+        if notice not in report.study.warnings:  # those were printed when it was opened
+            console.print(notice, markup=False, highlight=False)

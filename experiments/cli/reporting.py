@@ -79,8 +79,8 @@ def check_outputs(args: argparse.Namespace) -> None:
 def report_of(study: Study, detectors: Sequence[Detector]) -> Report:
     """The report of a study under no detector and each of these; what is missing is printed."""
     with bar("replaying", len(study.plan)) as advance:
-        results = study.samples(detectors, advance, texts=False, workers=os.cpu_count() or 1)
-    report = make_report(study, results.samples)
+        samples = study.samples(detectors, advance, workers=os.cpu_count() or 1)
+    report = make_report(study, samples)
     if report.missing:
         missing = f"{report.missing} of {len(study.plan)} runs are not in the store"
         notify([f"{missing}; the sweep's own command decodes them"])

@@ -21,9 +21,7 @@ from experiments.cli.stores import (
     to_load,
     typed_detectors,
 )
-from experiments.evals.inspect_logs import require_inspect, write_logs
 from experiments.report import exports
-from experiments.store.files.filesystem import require_writable
 from experiments.store.samples.replay import with_text
 from experiments.store.samples.sample import Sample
 
@@ -34,7 +32,6 @@ examples:
   lil report lil-out/quest --csv samples.csv   one line a sample, for a spreadsheet
   lil report --parquet samples.parquet         the same with types (needs pyarrow)
   lil report --rows table.tex --rows rows.csv  a paper's tables, and every measure
-  lil report --inspect logs                    a log a row, for `inspect view --log-dir logs`
   lil report --json > rows.json
   lil report lil-out/before lil-out/after      two stores side by side, a `store` in each row
   lil report --sweeps                          the sweeps the store remembers
@@ -69,9 +66,6 @@ def add_arguments(parser: Parser) -> None:
         help="write the rows: every field as .csv or .parquet, tables for readers as .md or .tex; "
         "may be given several times",
     )
-    parser.add_argument(
-        "--inspect", metavar="DIR", help="write a log of inspect_ai for each configuration"
-    )
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
@@ -81,9 +75,6 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         return Done(list_sweeps(folders, console))
     check_outputs(args)
     exports.check_files(args.csv, args.parquet, args.rows)
-    if args.inspect:
-        require_inspect(Path(args.inspect))
-        require_writable(Path(args.inspect))
     detectors = typed_detectors(args.detector)
     load = to_load(args, detectors)
     studies = open_stores(folders, args.sweep, detectors, load, args.scorer)
@@ -94,13 +85,6 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             console.rule(escape(opened.label), align="left")
         reports.append(show(opened.study, console, _outputs(args, opened, several)))
     labelled = list(zip([opened.label for opened in studies], reports, strict=True))
-    if args.inspect:
-        for label, shown in labelled:
-            folder = Path(args.inspect)
-            folder = folder / label.replace("/", "-") if several else folder
-            rows = [row.to_dict() for row in shown.report.rows]
-            logs = write_logs(shown.report.study, _samples(shown), rows, folder)
-            console.line(f"{len(logs)} logs: {folder}")
     if args.csv or args.parquet:
         samples = [(label, sample) for label, shown in labelled for sample in _samples(shown)]
         labels = [label for label, _ in samples] if several else None

@@ -14,7 +14,7 @@ import dataclasses
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,11 @@ from experiments.store.samples.sample import Sample
 
 #: The chance that a promise is broken.
 RISK = 1 - LEVEL
+
+#: Data set and item: a problem.
+Problem = tuple[str, str]
+#: Of one problem: each trace as decoded, and under each setting.
+Traces = Mapping[Problem, Sequence[tuple[Sample, Sequence[Sample]]]]
 
 
 @dataclass(frozen=True)
@@ -60,12 +65,12 @@ class FalseStops:
     high: float
 
 
-def needed(rate: float) -> int:
+def min_problems(rate: float) -> int:
     """Clean independent traces, none of them stopped, that prove a rate below this one."""
     return math.ceil(math.log(RISK) / math.log1p(-rate))
 
 
-def chosen(clean: Sequence[Clean], settings: int, rate: float) -> int | None:
+def choose_setting(clean: Sequence[Clean], settings: int, rate: float) -> int | None:
     """The most eager setting that keeps the promise; None where the most cautious does not.
 
     Args:
@@ -73,12 +78,10 @@ def chosen(clean: Sequence[Clean], settings: int, rate: float) -> int | None:
         settings: how many there are, the most cautious first.
         rate: of false stops, which the true one must not reach.
     """
-    last = None
     for setting in range(settings):
         if p_value(clean, setting, rate) > RISK:
-            break
-        last = setting
-    return last
+            return setting - 1 if setting else None
+    return settings - 1
 
 
 def p_value(clean: Sequence[Clean], setting: int, rate: float) -> float:
@@ -92,42 +95,34 @@ def p_value(clean: Sequence[Clean], setting: int, rate: float) -> float:
         return 1.0
     from scipy.stats import binom
 
-    shares = [one.stopped[setting] / one.traces for one in clean]
-    total = math.fsum(shares)
-    if all(one.traces == 1 for one in clean):
+    total = math.fsum(problem.stopped[setting] / problem.traces for problem in clean)
+    if all(problem.traces == 1 for problem in clean):
         return float(binom.cdf(round(total), n, rate))
     if total >= n * rate:
         return 1.0
-    hoeffding = math.exp(-n * _divergence(total / n, rate))
+    share = total / n
+    divergence = share * math.log(share / rate) if share else 0.0
+    divergence += (1 - share) * math.log((1 - share) / (1 - rate))
     # A sum that is whole but for rounding must not count as the next number.
     bentkus = math.e * float(binom.cdf(math.ceil(total - 1e-9), n, rate))
-    return min(1.0, hoeffding, bentkus)
-
-
-def _divergence(share: float, rate: float) -> float:
-    """Kullback and Leibler's, of a coin of one share from that of another, in nats."""
-    first = share * math.log(share / rate) if share else 0.0
-    return first + (1 - share) * math.log((1 - share) / (1 - rate))
+    return min(1.0, math.exp(-n * divergence), bentkus)
 
 
 def false_stops(clean: Sequence[Clean], setting: int) -> FalseStops:
     """What a setting does to these traces, with the bound that `p_value` gives."""
-    counts = [one.stopped[setting] for one in clean]
-    rate = None
+    from scipy.optimize import bisect
+
+    counts = [problem.stopped[setting] for problem in clean]
+    rate, high, most = None, 1.0, 1 - 1e-12
     if clean:
-        rate = math.fsum(c / one.traces for c, one in zip(counts, clean, strict=True)) / len(clean)
-    low, high = rate or 0.0, 1.0
-    if not clean or p_value(clean, setting, 1 - 1e-12) > RISK:
-        low = 1.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        if p_value(clean, setting, middle) > RISK:
-            low = middle
-        else:
-            high = middle
+        shares = (count / p.traces for count, p in zip(counts, clean, strict=True))
+        rate = math.fsum(shares) / len(clean)
+        if p_value(clean, setting, most) <= RISK:
+            low = max(rate, 1e-12)
+            high = float(bisect(lambda r: p_value(clean, setting, r) - RISK, low, most, xtol=1e-10))
     return FalseStops(
         problems=len(clean),
-        traces=sum(one.traces for one in clean),
+        traces=sum(problem.traces for problem in clean),
         stopped=sum(counts),
         problems_stopped=sum(count > 0 for count in counts),
         rate=rate,
@@ -135,34 +130,42 @@ def false_stops(clean: Sequence[Clean], setting: int) -> FalseStops:
     )
 
 
-def halves(problems: Mapping[str, Iterable[str]], seed: int) -> tuple[set[str], set[str]]:
-    """Problems to choose on and problems to report on, half of each data set.
+class Split:
+    """The traces of some of the problems.
 
     Args:
-        problems: by data set.
-        seed: another one gives other halves.
+        traces: by problem.
+        names: what the settings are called.
     """
-    first: set[str] = set()
-    second: set[str] = set()
-    for dataset, names in problems.items():
-        drawn = sorted(
-            set(names),
-            key=lambda name: hashlib.sha256(f"{seed}/{dataset}/{name}".encode()).digest(),
-        )
-        for at, name in enumerate(drawn):
-            (second if at % 2 else first).add(f"{dataset}/{name}")
-    return first, second
+
+    def __init__(self, traces: Traces, names: Sequence[str]) -> None:
+        self.names = names
+        self.all = [pair for pairs in traces.values() for pair in pairs]
+        self.clean = []
+        for key, pairs in traces.items():
+            if clean := [stopped for plain, stopped in pairs if _is_clean(plain)]:
+                counts = (
+                    sum(stopped[at].stopped_at is not None for stopped in clean)
+                    for at in range(len(names))
+                )
+                self.clean.append(Clean("/".join(key), len(clean), tuple(counts)))
+
+    def false_stops(self, at: int) -> FalseStops:
+        """What a setting does to the traces that it should leave alone."""
+        return false_stops(self.clean, at)
+
+    def to_dict(self, at: int) -> dict[str, Any]:
+        """That, and what the setting saves of all traces: tokens, and of wasted ones."""
+        saved = {
+            name: _saved(
+                [(getattr(plain, name), getattr(stopped[at], name)) for plain, stopped in self.all]
+            )
+            for name in ("paid_tokens", "wasted_loop", "wasted_tail")
+        }
+        return dataclasses.asdict(self.false_stops(at)) | {"saved": saved}
 
 
-# ---------------------------------------------------------------- the traces of a store
-
-#: Data set and item: a problem.
-Problem = tuple[str, str]
-#: Of one problem: each trace as decoded, and under each setting.
-Traces = Mapping[Problem, Sequence[tuple[Sample, Sequence[Sample]]]]
-
-
-def by_problem(samples: Sequence[Sample], names: Sequence[str]) -> Traces:
+def traces_by_problem(samples: Sequence[Sample], names: Sequence[str]) -> Traces:
     """Every trace there is, by its problem.
 
     Those of nulls are left out: no detector watches them, see `Study.supports`.
@@ -180,16 +183,16 @@ def by_problem(samples: Sequence[Sample], names: Sequence[str]) -> Traces:
             plain[sample.run] = sample
         else:
             under[sample.run][sample.detector] = sample
-    found: dict[Problem, list[tuple[Sample, list[Sample]]]] = defaultdict(list)
+    traces: dict[Problem, list[tuple[Sample, list[Sample]]]] = defaultdict(list)
     for run, sample in plain.items():
         if sample.tokens is not None:
             stopped = [under[run][name] for name in names]
-            found[sample.dataset, sample.item_id].append((sample, stopped))
-    return found
+            traces[sample.dataset, sample.item_id].append((sample, stopped))
+    return traces
 
 
-def in_halves(traces: Traces, seed: int) -> tuple[Traces, Traces]:
-    """Problems to choose on and problems to report on, the same in every data set and kind.
+def split(traces: Traces, seed: int) -> tuple[Traces, Traces]:
+    """Problems to choose on and problems to report on, half of every data set and kind.
 
     Those with a clean trace are halved by themselves: they alone say something of false stops.
     Which traces are clean does not depend on any detector.
@@ -198,59 +201,17 @@ def in_halves(traces: Traces, seed: int) -> tuple[Traces, Traces]:
         traces: by problem.
         seed: another one gives other halves.
     """
-    kinds: dict[str, list[str]] = defaultdict(list)
-    for (dataset, item), pairs in traces.items():
-        clean = any(_is_clean(plain) for plain, _ in pairs)
-        kinds[f"{dataset}/{clean}"].append(item)
-    first, _ = halves(kinds, seed)
-    chosen = {
-        key for key in traces if any(f"{key[0]}/{c}/{key[1]}" in first for c in (True, False))
-    }
+    kinds: dict[str, list[Problem]] = defaultdict(list)
+    for key, pairs in traces.items():
+        kinds[f"{key[0]}/{any(_is_clean(plain) for plain, _ in pairs)}"].append(key)
+    first: set[Problem] = set()
+    for kind, keys in kinds.items():
+        drawn = {key: hashlib.sha256(f"{seed}/{kind}/{key[1]}".encode()).digest() for key in keys}
+        first |= set(sorted(keys, key=drawn.__getitem__)[::2])
     return (
-        {key: pairs for key, pairs in traces.items() if key in chosen},
-        {key: pairs for key, pairs in traces.items() if key not in chosen},
+        {key: pairs for key, pairs in traces.items() if key in first},
+        {key: pairs for key, pairs in traces.items() if key not in first},
     )
-
-
-class Half:
-    """The traces of half of the problems.
-
-    Args:
-        traces: by problem.
-        names: what the settings are called.
-    """
-
-    def __init__(self, traces: Traces, names: Sequence[str]) -> None:
-        self.names = names
-        self.all = [pair for pairs in traces.values() for pair in pairs]
-        self.clean = [
-            Clean(
-                "/".join(key),
-                len(clean),
-                tuple(
-                    sum(stopped[at].stopped_at is not None for _, stopped in clean)
-                    for at in range(len(names))
-                ),
-            )
-            for key, pairs in traces.items()
-            if (clean := [pair for pair in pairs if _is_clean(pair[0])])
-        ]
-
-    def false_stops(self, at: int) -> FalseStops:
-        """What a setting does to the traces that it should leave alone."""
-        return false_stops(self.clean, at)
-
-    def told(self, at: int) -> dict[str, Any]:
-        """That, and what the setting saves of all traces: tokens, and of wasted ones."""
-        before = [plain for plain, _ in self.all]
-        after = [stopped[at] for _, stopped in self.all]
-        saved = {
-            name: _share(
-                [getattr(one, name) for one in before], [getattr(one, name) for one in after]
-            )
-            for name in ("paid_tokens", "wasted_loop", "wasted_tail")
-        }
-        return dataclasses.asdict(self.false_stops(at)) | {"saved": saved}
 
 
 def _is_clean(sample: Sample) -> bool:
@@ -258,8 +219,10 @@ def _is_clean(sample: Sample) -> bool:
     return sample.status == "ok" and (full or sample.correct is True)
 
 
-def _share(before: Sequence[int | None], after: Sequence[int | None]) -> float | None:
+def _saved(counts: Sequence[tuple[int | None, int | None]]) -> float | None:
     """The share of a total that is gone; None where nothing is known, or there was nothing."""
-    known = [(b, a) for b, a in zip(before, after, strict=True) if b is not None and a is not None]
-    total = sum(b for b, _ in known)
-    return 1 - sum(a for _, a in known) / total if total else None
+    known = [
+        (before, after) for before, after in counts if before is not None and after is not None
+    ]
+    total = sum(before for before, _ in known)
+    return 1 - sum(after for _, after in known) / total if total else None

@@ -15,7 +15,13 @@ from experiments.cli.parser import Done, Parser
 from experiments.cli.reporting import report_of
 from experiments.cli.stores import add_load_flag, add_store, open_store, require_notes, to_load
 from experiments.grid.detectors import choices_of, defaults_of
-from experiments.report.calibration import Half, by_problem, chosen, in_halves, needed
+from experiments.report.calibration import (
+    Split,
+    choose_setting,
+    min_problems,
+    split,
+    traces_by_problem,
+)
 from experiments.report.exports import check_file
 from experiments.store import manifest
 from experiments.store.files.filesystem import write_atomically
@@ -86,9 +92,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             "longest; the sweep's own command decodes them"
         )
         raise InvalidValue("store", str(args.store), allowed)
-    traces = by_problem(samples, names)
-    first, second = (Half(half, names) for half in in_halves(traces, args.seed))
-    at = chosen(first.clean, len(settings), args.rate)
+    traces = traces_by_problem(samples, names)
+    first, second = (Split(part, names) for part in split(traces, args.seed))
+    at = choose_setting(first.clean, len(settings), args.rate)
     rows = [_cells(place, first, second, at) for place in range(len(names))]
     columns = ("setting", "problems", "rate", "at most", "saved", "loops", "tails", "other half")
     title = f"false stops of {settings[0].name}, wanted below {args.rate:g}"
@@ -106,8 +112,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         "seed": args.seed,
         "tried": names,
         "chosen": names[at],
-        "chosen_on": first.told(at),
-        "other_half": second.told(at),
+        "chosen_on": first.to_dict(at),
+        "other_half": second.to_dict(at),
     }
     write_atomically(path, json.dumps(written, indent=1) + "\n")
     other = second.false_stops(at)
@@ -120,7 +126,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     )
     about = {"manifest": manifest.public(study.manifest), "file": str(path), **written}
     every = [
-        {"setting": name, "first_half": first.told(place), "other_half": second.told(place)}
+        {"setting": name, "first_half": first.to_dict(place), "other_half": second.to_dict(place)}
         for place, name in enumerate(names)
     ]
     return Done(about | {"settings": every})
@@ -157,8 +163,8 @@ def _settings(args: argparse.Namespace, study: Study) -> list[Detector]:
     return detectors
 
 
-def _refused(rate: float, half: Half, cautious: str) -> InvalidValue:
-    stops, least = half.false_stops(0), needed(rate)
+def _refused(rate: float, half: Split, cautious: str) -> InvalidValue:
+    stops, least = half.false_stops(0), min_problems(rate)
     if len(half.clean) < least:
         allowed = (
             f"more problems, or a higher rate: {least} problems with a clean trace on the half to "
@@ -174,9 +180,9 @@ def _refused(rate: float, half: Half, cautious: str) -> InvalidValue:
     return InvalidValue("rate", rate, allowed)
 
 
-def _cells(place: int, first: Half, second: Half, at: int | None) -> Sequence[str]:
+def _cells(place: int, first: Split, second: Split, at: int | None) -> Sequence[str]:
     here, there, name = first.false_stops(place), second.false_stops(place), first.names[place]
-    saved = first.told(place)["saved"]
+    saved = first.to_dict(place)["saved"]
     return [
         (name.partition("(")[2].removesuffix(")") or name) + (" *" if place == at else ""),
         f"{here.problems_stopped} of {here.problems}",

@@ -9,32 +9,26 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, takewhile
-from typing import Any
 
 from experiments.grid.answers import last_boxed
 from experiments.report.names import detector_name, series
 from experiments.report.page.runs import PageRun, by_worth
-from experiments.report.row import ReportRow, by_penalty
+from experiments.report.row import DetectorAction, ReportRow
+from experiments.report.tables.backends import parts
 from experiments.store.samples.replay import with_text
 from experiments.store.samples.sample import Key, Sample
 from experiments.store.store import Record
 from experiments.store.study import Study
 from lil import Trace
 
-#: What the page keeps of a run before its block is read, in this order.
+#: What the page has of a run before its block is read, in this order.
 COLUMNS = (
     "block", "at", "model", "dataset", "item", "sample", "backend", "budget", "penalty", "full",
     "tokens", "correct", "status", "fired",
 )  # fmt: skip
 
-#: Characters of the page around a block, at most.
-AROUND = 80
-
-#: Characters of the index about a run, at most in most cases.
-_LINE = 100
-
-#: The first runs, and then one of so many, are compressed to learn how much smaller others become.
-_FIRST, _THEN = 32, 8
+#: Characters of the page around a block, at most, and of the index about a run, in most cases.
+AROUND, _LINE = 80, 100
 
 #: 9 takes three times as long and gives 0.2% less.
 _LEVEL = 7
@@ -64,10 +58,10 @@ class TraceBlocks:
 
 
 @dataclass(frozen=True)
-class _Read:
-    """A chosen run with what its block says of it, as JSON."""
+class _PackedRun:
+    """A run with what its block says of it, as JSON."""
 
-    one: PageRun
+    run: PageRun
     prompt: str
     gold: str | None
     text: str
@@ -84,36 +78,27 @@ def pack(
         rows: of the same samples; they know what tells backends of one name apart.
         limit: characters that index and blocks may have together.
     """
-    detectors = _detectors(runs)
-    chosen: list[_Read] = []
+    pairs = list(dict.fromkeys((s.detector, s.action) for run in runs for s in run.watched))
+    detectors = {pair: detector_name(*pair, pairs) for pair in pairs}
+    labels = _labels(rows)
+    packed: list[_PackedRun] = []
     full: dict[Pair, tuple[int, ...]] = {}
-    problems: set[Pair] = set()
-    size = squeezed = plain = 0
-    for at, one in enumerate(by_worth(runs)):
-        read = _read(study, one, full, detectors)
-        if at < _FIRST or at % _THEN == 0:
-            own = len(_squeezed(read.text))
-            squeezed, plain = squeezed + own, plain + len(read.text)
-        else:
-            own = len(read.text) * squeezed // plain
-        size += own + _LINE
-        if one.plain.pair not in problems:
-            size += len(deflated([read.prompt, read.gold])) + AROUND
-        problems.add(one.plain.pair)
+    size = 0
+    for run in by_worth(runs):
+        packed.append(_packed(study, run, full, detectors))
+        size += len(_deflated(packed[-1].text)) + _LINE
         if size > limit:
             break
-        chosen.append(read)
-    labels = _labels(rows)
-    while True:
-        packed = _packed(chosen, runs, labels, detectors)
-        if packed.size <= limit or not chosen:
-            return packed
-        chosen = chosen[: len(chosen) * limit // packed.size]
+    while True:  # the texts of a problem compress better together, its index line adds to them
+        blocks = _blocks(packed, runs, labels, detectors)
+        if blocks.size <= limit or not packed:
+            return blocks
+        packed = packed[: min(len(packed) - 1, len(packed) * limit // blocks.size)]
 
 
 def deflated(values: object) -> str:
     """JSON, compressed, in characters that mean nothing to HTML."""
-    return _squeezed(_json(values))
+    return _deflated(_json(values))
 
 
 def _json(values: object) -> str:
@@ -121,87 +106,70 @@ def _json(values: object) -> str:
     return json.dumps(values, separators=(",", ":"), allow_nan=False)
 
 
-def _squeezed(text: str) -> str:
+def _deflated(text: str) -> str:
     return base64.b64encode(zlib.compress(text.encode("ascii"), _LEVEL)).decode("ascii")
 
 
-def _packed(
-    chosen: Sequence[_Read],
+def _blocks(
+    packed: Sequence[_PackedRun],
     runs: Sequence[PageRun],
     labels: Mapping[Key, str],
-    detectors: Mapping[tuple[str, str], str],
+    detectors: Mapping[DetectorAction, str],
 ) -> TraceBlocks:
     """Problems in the order of the plan, full attention first of each."""
-    place = {id(one): at for at, one in enumerate(runs)}
+    place = {id(run): at for at, run in enumerate(runs)}
     first: dict[Pair, int] = {}
-    for one in runs:
-        first.setdefault(one.plain.pair, place[id(one)])
-    ordered = sorted(chosen, key=lambda read: (first[read.one.plain.pair], place[id(read.one)]))
+    for at, run in enumerate(runs):
+        first.setdefault(run.plain.pair, at)
+    ordered = sorted(packed, key=lambda p: (first[p.run.plain.pair], place[id(p.run)]))
     index: list[list[object]] = []
     blocks: list[str] = []
-    for _, group in groupby(ordered, key=lambda read: read.one.plain.pair):
+    for _, group in groupby(ordered, key=lambda packed_run: packed_run.run.plain.pair):
         part = list(group)
-        for at, read in enumerate(part):
-            label = labels[read.one.plain.key]
-            index.append([len(blocks), at, *_line(read.one, label, detectors)])
-        held = _json({"prompt": part[0].prompt, "gold": part[0].gold})
-        texts = ",".join(read.text for read in part)
-        blocks.append(_squeezed(f'{held[:-1]},"runs":[{texts}]}}'))
-    return TraceBlocks(
-        deflated({"columns": COLUMNS, "runs": index}), blocks, len(chosen), len(runs)
-    )
-
-
-def _line(one: PageRun, label: str, detectors: Mapping[tuple[str, str], str]) -> list[object]:
-    plain = one.plain
-    fired = {
-        detectors[sample.detector, sample.action]: sample.stopped_at
-        for sample in one.watched
-        if sample.stopped_at is not None
-    }
-    return [
-        plain.model, plain.dataset, plain.item_id, plain.sample_index, label, plain.budget,
-        plain.penalty, one.run.configuration.is_full, plain.tokens, plain.correct, plain.status, fired,
-    ]  # fmt: skip
+        for at, packed_run in enumerate(part):
+            plain = packed_run.run.plain
+            fired = {
+                detectors[sample.detector, sample.action]: sample.stopped_at
+                for sample in packed_run.run.watched
+                if sample.stopped_at is not None
+            }
+            index.append([
+                len(blocks), at, plain.model, plain.dataset, plain.item_id, plain.sample_index,
+                labels[plain.key], plain.budget, plain.penalty,
+                packed_run.run.run.configuration.is_full, plain.tokens, plain.correct,
+                plain.status, fired,
+            ])  # fmt: skip
+        head = _json({"prompt": part[0].prompt, "gold": part[0].gold})
+        texts = ",".join(packed_run.text for packed_run in part)
+        blocks.append(_deflated(f'{head[:-1]},"runs":[{texts}]}}'))
+    lines = deflated({"columns": COLUMNS, "runs": index})
+    return TraceBlocks(lines, blocks, len(packed), len(runs))
 
 
 def _labels(rows: Sequence[ReportRow]) -> dict[Key, str]:
     """What tables call each configuration's backend, by the key of its rows."""
-    plain = [row for row in rows if row.detector == "none"]
-    apart = {(row.model, row.dataset) for row in plain}
     return {
         row.key: label
-        for model, dataset in apart
-        for part in by_penalty(
-            [row for row in plain if (row.model, row.dataset) == (model, dataset)]
-        ).values()
+        for part in parts(rows)
         for label, line in series(part).items()
         for row in line
     }
 
 
-def _detectors(runs: Sequence[PageRun]) -> dict[tuple[str, str], str]:
-    """What to call each detector and its action."""
-    known = list(dict.fromkeys((s.detector, s.action) for one in runs for s in one.watched))
-    return {one: detector_name(*one, known) for one in known}
-
-
-def _read(
+def _packed(
     study: Study,
-    one: PageRun,
+    run: PageRun,
     full: dict[Pair, tuple[int, ...]],
-    detectors: Mapping[tuple[str, str], str],
-) -> _Read:
+    detectors: Mapping[DetectorAction, str],
+) -> _PackedRun:
     """Read a run's trace; `full` holds the tokens of full attention's read so far."""
-    record = study.store.get(one.run.id)
+    record = study.store.get(run.run.id)
     assert record is not None, "a run with a sample is in the store"
-    trace = record.trace()
-    plain = one.plain
-    kept = plain.tokens or 0
-    pieces = trace.pieces[:kept] if kept < trace.tokens else trace.text_pieces
-    text, lengths = spelled(pieces)
-    ids = trace.new_ids[:kept]
-    if one.run.configuration.is_full:
+    trace, plain = record.trace(), run.plain
+    tokens = plain.tokens or 0
+    text, lengths = spelled(trace.pieces[:tokens] if tokens < trace.tokens else trace.text_pieces)
+    ids = trace.new_ids[:tokens]
+    if run.run.configuration.is_full:
         full[plain.pair] = ids
     partner = full.get(plain.pair)
     values = {
@@ -212,17 +180,24 @@ def _read(
         "finish": plain.finish,
         "parts": None if partner is None else _parting(ids, partner),
         "curve": [point for point in plain.curve if point[0] is not None],
-        "keys": _keys(trace, kept),
+        "keys": _keys(trace, tokens),
         "watched": [
-            _watched(
-                sample, text, _own(sample, record, study), detectors[sample.detector, sample.action]
-            )
-            for sample in one.watched
+            {
+                "name": detectors[sample.detector, sample.action],
+                "action": sample.action,
+                "at": sample.stopped_at,
+                "tokens": sample.tokens,
+                "paid": sample.paid_tokens,
+                "correct": sample.correct,
+                "status": sample.status,
+                "text": _own_text(sample, record, study, text),
+            }
+            for sample in run.watched
         ],
     }
-    accepted = one.run.problem.gold
+    accepted = run.run.problem.gold
     gold = " or ".join(accepted) if isinstance(accepted, tuple) else accepted
-    return _Read(one, trace.prompt_bytes.decode(errors="replace"), gold, _json(values))
+    return _PackedRun(run, trace.prompt_bytes.decode(errors="replace"), gold, _json(values))
 
 
 def spelled(pieces: Iterable[bytes]) -> tuple[str, list[int]]:
@@ -235,23 +210,21 @@ def spelled(pieces: Iterable[bytes]) -> tuple[str, list[int]]:
     if whole.isascii():  # most are, and the long way takes ten times as long
         return whole.decode("ascii"), list(map(len, pieces))
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    parts = [decode(piece) for piece in pieces]
-    if parts:
-        parts[-1] += decode(b"", True)
-    return "".join(parts), [len(part.encode("utf-16-le")) // 2 for part in parts]
+    texts = [decode(piece) for piece in pieces]
+    texts[-1] += decode(b"", True)
+    return "".join(texts), [len(text.encode("utf-16-le")) // 2 for text in texts]
 
 
-def _parting(mine: tuple[int, ...], theirs: tuple[int, ...]) -> int | None:
+def _parting(left: tuple[int, ...], right: tuple[int, ...]) -> int | None:
     """Tokens until the first that differs, or until the shorter ends; None where none does."""
-    if mine == theirs:
+    if left == right:
         return None
-    same = takewhile(lambda both: both[0] == both[1], zip(mine, theirs, strict=False))
-    return sum(1 for _ in same)
+    return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(left, right)))  # noqa: B905
 
 
-def _keys(trace: Trace, kept: int) -> list[tuple[int, int]]:
+def _keys(trace: Trace, tokens: int) -> list[tuple[int, int]]:
     """Keys read per token up to each check, over layers and KV heads, as costs count them."""
-    checks = [check for check in trace.checks if check.tokens < kept] + [trace.cost_at(kept)]
+    checks = [check for check in trace.checks if check.tokens < tokens] + [trace.cost_at(tokens)]
     points = [(0, 0.0), *((check.tokens, check.keys_read) for check in checks)]
     return [
         (after, round((read - before_read) / (after - before)))
@@ -260,23 +233,11 @@ def _keys(trace: Trace, kept: int) -> list[tuple[int, int]]:
     ]
 
 
-def _own(sample: Sample, record: Record, study: Study) -> str:
-    """The text of a run that went on after a detector's verdict; "" where it ended there."""
+def _own_text(sample: Sample, record: Record, study: Study, text: str) -> str | None:
+    """The text of a run that went on after a detector's verdict; None where it is the beginning of
+    the run's own.
+    """
     if sample.record == record.id:
-        return ""
+        return None
     (filled,) = with_text([sample], study.store)
-    return filled.text or ""
-
-
-def _watched(sample: Sample, text: str, own: str, name: str) -> dict[str, Any]:
-    """What a detector made of a run; its own text where it is not the beginning of the run's."""
-    return {
-        "name": name,
-        "action": sample.action,
-        "at": sample.stopped_at,
-        "tokens": sample.tokens,
-        "paid": sample.paid_tokens,
-        "correct": sample.correct,
-        "status": sample.status,
-        "text": None if text.startswith(own) else own,
-    }
+    return None if text.startswith(filled.text or "") else filled.text

@@ -26,10 +26,9 @@ class TableCell:
     star: bool | None = None
 
     @property
-    def text(self) -> str:
-        """The cell without emphasis."""
-        inside = f"{self.value} {self.interval}" if self.interval else self.value
-        return inside + ("*" if self.star else "")
+    def mark(self) -> str:
+        """A star, or the room of one where another cell of the column may have it."""
+        return "" if self.star is None else "*" if self.star else "\u00a0"
 
 
 def incomplete(there: int, of: int, columns: int) -> list[TableCell]:

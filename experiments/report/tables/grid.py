@@ -1,20 +1,21 @@
-"""A table in no markup yet, laid out for a given width, for a terminal or as HTML."""
+"""A table in no markup yet, for a terminal of some width or as HTML."""
 
 from __future__ import annotations
 
 import html
 import io
-import itertools
 from dataclasses import dataclass, field, replace
 
-from rich import box, markup
-from rich.console import Console
+from rich import box
+from rich.console import Console, JustifyMethod
 from rich.table import Table
+from rich.text import Text
 
 from experiments.report.tables.cells import TableCell
 
 WIDTH = 80
 
+_RIGHT = ' class="n"'
 _SMALL = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -69,147 +70,92 @@ def rich_table(grid: Grid, width: int = WIDTH) -> Table:
     Where it does not fit, long names become short ones with a number, explained below; then
     intervals stand below their values.
     """
-    return _table(*_laid_out(grid, width))
+    between = " "
+    if _natural_width(_table(grid, between)) > width:
+        grid = _numbered(grid)
+        between = "\n" if _natural_width(_table(grid, between)) > width else between
+    table = _table(grid, between)
+    table.title = Text(grid.title)
+    table.caption = Text(grid.explanation) if grid.explanation else None
+    return table
 
 
-def _laid_out(grid: Grid, width: int) -> tuple[Grid, bool]:
-    """The grid for that width, and whether intervals stand below their values."""
-    if natural_width(_table(grid, False)) <= width:
-        return grid, False
-    numbered = _numbered(grid)
-    return numbered, natural_width(_table(numbered, False)) > width
+def _table(grid: Grid, between: str) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=between == " ",
+        title_justify="left",
+        caption_justify="left",
+    )
+    for at, name in enumerate(grid.columns):
+        side: JustifyMethod = "left" if at < grid.labels else "right"
+        table.add_column(Text(name), justify=side, overflow="fold")
+    for at, line in enumerate(grid.lines):
+        cells = (_text(cell, between) for cell in line.cells)
+        labels = map(Text, grid.shown_labels(at))
+        table.add_row(*labels, *cells, end_section=grid.is_last(at))
+    return table
 
 
-def html_table(grid: Grid, number: int, width: int = WIDTH) -> str:
-    """The table with the cells that a terminal of that width shows, for screen readers as well.
+def _text(cell: TableCell, between: str) -> Text:
+    interval = cell.interval if between == " " else cell.interval.replace(" ", "")
+    text = Text(between.join(filter(None, (cell.value, interval))), "bold" if cell.bold else "")
+    return text.append(cell.mark, "not bold")
 
-    An empty cell under a label belongs to that label.
+
+def _natural_width(table: Table) -> int:
+    """Columns of a terminal that a table takes when nothing in it is wrapped."""
+    return Console(file=io.StringIO(), width=10_000).measure(table).maximum
+
+
+def _numbered(grid: Grid, longest: int = 12) -> Grid:
+    """Long labels cut at their first blank, with a number that a note explains."""
+    notes: dict[str, str] = {}
+
+    def short(name: str) -> str:
+        if len(name) <= longest:
+            return name
+        number = str(len(notes) + 1).translate(_SMALL)
+        return notes.setdefault(name, f"{name.split(' ')[0][: longest - 3]}{number}")
+
+    lines = tuple(replace(line, labels=tuple(map(short, line.labels))) for line in grid.lines)
+    explained = tuple(f"{label}: {name}" for name, label in notes.items())
+    return replace(grid, lines=lines, notes=explained)
+
+
+def html_table(grid: Grid, number: int) -> str:
+    """The table for a page; each line has its labels, for screen readers as well.
 
     Args:
         grid: what it shows.
         number: its own on the page.
-        width: columns of the terminal.
     """
-    grid, narrow = _laid_out(grid, width)
     head = "".join(
-        f'<th scope="col"{_aligned(at >= grid.labels)}>{escape(name)}</th>'
+        f'<th scope="col"{_RIGHT if at >= grid.labels else ""}>{escape(name)}</th>'
         for at, name in enumerate(grid.columns)
     )
-    ends = [-1, *(at for at in range(len(grid.lines)) if grid.is_last(at))]
-    bodies = "".join(
-        f"<tbody>{_html_body(grid, range(first + 1, last + 1), narrow)}</tbody>"
-        for first, last in itertools.pairwise(ends)
-    )
+    body = ""
+    for at, line in enumerate(grid.lines):
+        labels = "".join(f'<th scope="row">{escape(label)}</th>' for label in line.labels)
+        cells = "".join(f"<td{_RIGHT}>{_html_cell(cell)}</td>" for cell in line.cells)
+        body += f"<tr>{labels}{cells}</tr>" + ("</tbody><tbody>" if grid.is_last(at) else "")
     note = f'<p class="note">{escape(grid.explanation)}</p>' if grid.explanation else ""
     return (
         f'<div class="table"><div class="scroll" role="region" tabindex="0" '
         f'aria-labelledby="table-{number}"><table><caption id="table-{number}">'
-        f"{escape(grid.title)}</caption><thead><tr>{head}</tr></thead>{bodies}</table></div>{note}"
-        "</div>"
+        f"{escape(grid.title)}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body.removesuffix('</tbody><tbody>')}</tbody></table></div>{note}</div>"
     )
 
 
-def _html_body(grid: Grid, lines: range, narrow: bool) -> str:
-    labels = [grid.shown_labels(at) for at in lines]
-    out = []
-    for at, (line, shown) in enumerate(zip(lines, labels, strict=True)):
-        cells = []
-        for column, label in enumerate(shown):
-            if label or at == 0:
-                below = (other[column] for other in labels[at + 1 :])
-                span = 1 + len(list(itertools.takewhile(lambda text: not text, below)))
-                over = f' rowspan="{span}"' if span > 1 else ""
-                cells.append(f'<th scope="row"{over}>{escape(label)}</th>')
-        cells += [
-            f"<td{_aligned(True)}>{_html_cell(c, narrow)}</td>" for c in grid.lines[line].cells
-        ]
-        out.append(f"<tr>{''.join(cells)}</tr>")
-    return "".join(out)
-
-
-def _aligned(is_right: bool) -> str:
-    return ' class="n"' if is_right else ""
-
-
-def _html_cell(cell: TableCell, narrow: bool) -> str:
-    text = escape(_inside(cell, narrow))
-    text = f"<b>{text}</b>" if cell.bold and text else text
-    return text if cell.star is None else text + ("*" if cell.star else "\u00a0")
+def _html_cell(cell: TableCell) -> str:
+    text = escape(" ".join(filter(None, (cell.value, cell.interval))))
+    return (f"<b>{text}</b>" if cell.bold else text) + cell.mark
 
 
 def escape(value: object) -> str:
     """Text as HTML takes it; half a surrogate pair, which no file can hold, becomes U+FFFD."""
     whole = str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return html.escape(whole)
-
-
-def natural_width(table: Table) -> int:
-    """Columns of a terminal that a table takes when nothing in it is wrapped."""
-    console = Console(file=io.StringIO(), width=10_000)
-    named = table.title, table.caption
-    table.title = table.caption = None
-    least = console.measure(table).maximum
-    table.title, table.caption = named
-    return least
-
-
-def _table(grid: Grid, narrow: bool) -> Table:
-    caption = grid.explanation
-    table = Table(
-        title=markup.escape(grid.title),
-        caption=markup.escape(caption) or None,
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        show_edge=not narrow,
-        title_justify="left",
-        caption_justify="left",
-    )
-    for at, name in enumerate(grid.columns):
-        table.add_column(
-            markup.escape(name), justify="left" if at < grid.labels else "right", overflow="fold"
-        )
-    for at, line in enumerate(grid.lines):
-        table.add_row(
-            *(markup.escape(label) for label in grid.shown_labels(at)),
-            *(_marked(cell, narrow) for cell in line.cells),
-            end_section=grid.is_last(at),
-        )
-    return table
-
-
-def _inside(cell: TableCell, narrow: bool) -> str:
-    between = "\n" if narrow else " "
-    interval = cell.interval.replace(" ", "") if narrow else cell.interval
-    return f"{cell.value}{between}{interval}" if interval else cell.value
-
-
-def _marked(cell: TableCell, narrow: bool) -> str:
-    text = markup.escape(_inside(cell, narrow))
-    # A bracket after a line's beginning or a blank is text, whatever stands in it.
-    between = "\n" if narrow else " "
-    text = text.replace(f"{between}[", f"{between}\\[")
-    text = f"[bold]{text}[/]" if cell.bold else text
-    return text if cell.star is None else text + ("*" if cell.star else "\u00a0")
-
-
-def _numbered(grid: Grid, longest: int = 12) -> Grid:
-    """Long labels and headings cut at their first blank, with a number that a note explains."""
-    notes: dict[str, str] = {}
-
-    def short(name: str) -> str:
-        if len(name) <= longest:
-            return name
-        if name not in notes:
-            number = str(len(notes) + 1).translate(_SMALL)
-            notes[name] = f"{name.split(' ')[0][: longest - 3]}{number}"
-        return notes[name]
-
-    lines = [replace(line, labels=tuple(map(short, line.labels))) for line in grid.lines]
-    wide = [max(len(line.cells[at].text) for line in lines) for at in range(len(lines[0].cells))]
-    columns = [
-        name if at < grid.labels or len(name) <= wide[at - grid.labels] else short(name)
-        for at, name in enumerate(grid.columns)
-    ]
-    told = tuple(f"{shown}: {name}" for name, shown in notes.items())
-    return replace(grid, columns=tuple(columns), lines=tuple(lines), notes=told)

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
+from synthetic_samples import sample
 
-from experiments.report.calibration import Clean, chosen, false_stops, halves, needed, p_value
+from experiments.report.calibration import (
+    Clean,
+    choose_setting,
+    false_stops,
+    min_problems,
+    p_value,
+    split,
+)
 
 
 def alone(stopped: list[bool]) -> list[Clean]:
@@ -19,11 +27,11 @@ def alone(stopped: list[bool]) -> list[Clean]:
 
 @given(st.lists(st.booleans(), min_size=1, max_size=80))
 def test_the_bound_of_single_traces_is_clopper_and_pearsons(stopped: list[bool]) -> None:
-    found = false_stops(alone(stopped), 0)
+    bound = false_stops(alone(stopped), 0)
     exact = binomtest(sum(stopped), len(stopped), alternative="less").proportion_ci(0.95)
-    assert found.high == pytest.approx(exact.high, abs=1e-7)
-    assert found.rate == sum(stopped) / len(stopped)
-    assert found.stopped == found.problems_stopped == sum(stopped)
+    assert bound.high == pytest.approx(exact.high, abs=1e-7)
+    assert bound.rate == sum(stopped) / len(stopped)
+    assert bound.stopped == bound.problems_stopped == sum(stopped)
 
 
 @given(
@@ -54,33 +62,34 @@ def test_problems_that_stop_as_one_prove_what_both_inequalities_do(stopped: int)
 
 @pytest.mark.parametrize(("rate", "traces"), [(0.005, 598), (0.01, 299), (0.05, 59), (0.5, 5)])
 def test_traces_that_a_rate_needs(rate: float, traces: int) -> None:
-    assert needed(rate) == traces
+    assert min_problems(rate) == traces
     for one_trace in (1, 4):
         clean = [Clean(str(i), one_trace, (0,)) for i in range(traces)]
-        assert chosen(clean, 1, rate) == 0
-        assert chosen(clean[:-1], 1, rate) is None
+        assert choose_setting(clean, 1, rate) == 0
+        assert choose_setting(clean[:-1], 1, rate) is None
 
 
 def test_nothing_is_known_of_nothing() -> None:
     assert false_stops([], 0).high == 1
     assert false_stops([], 0).rate is None
-    assert chosen([], 3, 0.5) is None
+    assert choose_setting([], 3, 0.5) is None
     assert false_stops(alone([True]), 0).high == 1
 
 
 def test_the_search_ends_at_the_first_that_fails() -> None:
     clean = [Clean(str(i), 1, (0, int(i < 30), 0)) for i in range(100)]
-    assert chosen(clean, 3, 0.05) == 0
+    assert choose_setting(clean, 3, 0.05) == 0
 
 
-def test_halves_share_no_problem_and_depend_on_the_seed() -> None:
-    names = {"easy": [str(i) for i in range(31)], "hard": [str(i) for i in range(8)]}
-    first, second = halves(names, 0)
-    assert not first & second
+def test_splits_share_no_problem_and_depend_on_the_seed() -> None:
+    traces = {("easy", str(i)): [(sample(i), [])] for i in range(31)}
+    traces |= {("hard", str(i)): [(sample(i, dataset="hard"), [])] for i in range(8)}
+    first, second = split(traces, 0)
+    assert {**first, **second}.keys() == traces.keys()
     assert len(first) + len(second) == 39
-    assert sum(name.startswith("hard/") for name in first) == 4
-    assert halves({k: v[::-1] for k, v in names.items()}, 0) == (first, second)
-    assert halves(names, 1) != (first, second)
+    assert sum(dataset == "hard" for dataset, _ in first) == 4
+    assert split(dict(reversed(traces.items())), 0)[0].keys() == first.keys()
+    assert split(traces, 1)[0].keys() != first.keys()
 
 
 RATES = np.array([0.01, 0.02, 0.03, 0.045, 0.055, 0.07, 0.09, 0.2])
@@ -96,7 +105,7 @@ def test_how_often_the_promise_is_broken(traces: int, alike: float) -> None:
         alike: problems' own rates scatter around the detector's the more, the smaller this is.
     """
     rng = np.random.default_rng(int(traces * 1000 + min(alike, 99)))
-    wanted, n, broken, kept = 0.05, 150, 0, 0
+    wanted, n, broken, settled = 0.05, 150, 0, 0
     for _ in range(1000):
         if math.isinf(alike):
             own = np.tile(RATES, (n, 1))
@@ -104,10 +113,12 @@ def test_how_often_the_promise_is_broken(traces: int, alike: float) -> None:
             own = rng.beta(alike * RATES, alike * (1 - RATES), (n, len(RATES)))
         stopped = rng.binomial(traces, own)
         clean = [Clean(str(i), traces, tuple(row)) for i, row in enumerate(stopped.tolist())]
-        found = chosen(clean, len(RATES), wanted)
-        if found is not None:
-            kept += 1
-            broken += RATES[found] > wanted
-    told = f"{traces} traces, alike {alike:g}: broken {broken} of 1000, {kept} chose a setting"
-    assert broken <= 50, told
-    assert kept > 300, told  # it promises something
+        setting = choose_setting(clean, len(RATES), wanted)
+        if setting is not None:
+            settled += 1
+            broken += RATES[setting] > wanted
+    message = (
+        f"{traces} traces, alike {alike:g}: broken {broken} of 1000, {settled} chose a setting"
+    )
+    assert broken <= 50, message
+    assert settled > 300, message  # it promises something

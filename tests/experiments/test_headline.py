@@ -1,0 +1,80 @@
+"""The headline: three sentences at most, each true of the rows."""
+
+from __future__ import annotations
+
+from synthetic_samples import demo, guarded, sample, sparse
+
+from experiments.report.headline import headline
+from experiments.report.measures import summarise
+from experiments.store.samples.sample import Sample
+
+
+def headline_of(samples: list[Sample]) -> str:
+    return headline(summarise(samples, seed=0))
+
+
+def full(count: int) -> list[Sample]:
+    return [sample(i, tokens=100) for i in range(count)]
+
+
+def test_the_largest_difference_is_named_where_it_is_not_clear() -> None:
+    clear = [sparse(i, backend="quest", tokens=150 + i % 3) for i in range(12)]
+    unclear = [sparse(i, tokens=200 if i < 5 else 100, correct=i > 0) for i in range(12)]
+    lengths, cost = headline_of(full(12) + clear + unclear).split(". ")
+    assert lengths.startswith("Outputs are clearly longer in 1 (quest 32) of 2 configurations; ")
+    assert "the largest difference is 1.51 times full attention's length [" in lengths
+    assert cost.startswith("A solved problem takes ")
+    larger = [sparse(i, tokens=200 if i < 11 else 60) for i in range(5)]
+    text = headline_of(full(5) + larger)
+    assert text.startswith("No difference in output length is clear in 1 configuration; ")
+    assert (
+        "the largest difference, not clear, is 2.00 times full attention's length (h2o 32)" in text
+    )
+
+
+def test_no_clause_counts_nothing() -> None:
+    same = headline_of(full(8) + [sparse(i, tokens=100) for i in range(8)])
+    assert same.startswith(
+        "No difference in output length is clear in 1 configuration; every output is as long as "
+        "full attention's."
+    )
+    for text in (same, headline_of(demo(problems=6)), headline_of(full(3))):
+        assert " of 0" not in text
+        assert " in 0" not in text
+        assert text.count(". ") <= 2
+    assert headline_of(full(3)) == ""
+
+
+def test_many_are_counted_by_method_and_data_sets_are_named() -> None:
+    samples = demo(problems=12)
+    rows = summarise(samples, 0)
+    text = headline(rows)
+    longer = [row for row in rows if "longer" in row.claims and row.detector == "none"]
+    assert f"Outputs are clearly longer in {len(longer)} (" in text
+    assert f"{sum(row.backend == 'h2o' for row in longer)} of h2o" in text
+    largest = max(
+        (row for row in rows if row.is_sparse and row.detector == "none"),
+        key=lambda row: row.length_ratio.estimate or 0,
+    )
+    assert f"({largest.backend} {largest.budget} on {largest.dataset}" in text
+    assert f"{largest.capped} of 12 cut at the cap)" in text
+
+
+def test_detectors_and_penalties_share_the_last_sentence() -> None:
+    plain = [sparse(i, tokens=200, correct=i > 1) for i in range(8)]
+    lz = [sparse(i, tokens=100, correct=i > 2, penalty="lz") for i in range(8)]
+    watched = [guarded(one, 50) for one in plain]
+    last = headline_of([*full(8), *plain, *watched, *lz]).split(". ")[-1]
+    assert last == (
+        "Guardian saves 75.0% of all tokens, loses 0 of 6 right answers and gains 0 over 1 "
+        "configuration; with penalty lz outputs are shorter in 1 (h2o 32) of 1 configuration."
+    )
+    unjudged = [sparse(i, tokens=200, correct=None) for i in range(8)]
+    text = headline_of([*full(8), *unjudged, *(guarded(one, 50) for one in unjudged)])
+    assert "answers" not in text
+
+
+def test_where_full_attention_never_ends_nothing_is_claimed() -> None:
+    cut = [sample(i, status="capped") for i in range(8)]
+    text = headline_of(cut + [sparse(i, tokens=150) for i in range(8)])
+    assert text.startswith("Nothing can be said about output length")

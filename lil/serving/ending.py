@@ -1,4 +1,4 @@
-"""One request under watch: what it is given next, once a detector has had its verdict."""
+"""A request under watch: which token it must take next, once a detector has had its verdict."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ from lil.token_table import token_bytes
 
 
 class Words:
-    """A tokenizer as detectors and cues need it.
-
-    Args:
-        tokenizer: of the model that is served.
-    """
+    """The served model's tokenizer, as detectors and cues need it."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.table = token_bytes(tokenizer)
@@ -34,10 +30,10 @@ class Words:
         return b"".join(map(self.piece, tokens))
 
     def cue(self, detector: Detector) -> list[int]:
-        """The tokens of what a detector's action gives the model to go on from.
+        """The tokens that a detector's action gives the model to go on from.
 
         Raises:
-            InvalidValue: a cue with words that the tokenizer does not have.
+            InvalidValue: the tokenizer does not have the words of the cue.
         """
         cue, _ = detector.action.gives
         if cue not in self._cues:
@@ -45,10 +41,10 @@ class Words:
         return self._cues[cue]
 
     def check(self, detectors: Sequence[Detector]) -> None:
-        """Refuse detectors that could never fire, or be acted upon, with this tokenizer.
+        """Check that detectors can fire, and be acted upon, with this tokenizer.
 
         Raises:
-            InvalidValue: one of them.
+            InvalidValue: a detector cannot.
         """
         for detector in detectors:
             detector.require_tokens(self.table)
@@ -59,9 +55,9 @@ class Words:
 class Limits:
     """Where a request ends by itself.
 
-    Args:
+    Attributes:
         ends: tokens that end it.
-        end: the one that is forced to end it; None where the engine is told instead.
+        end: the token that is forced to end it; None where the engine ends it in another way.
         least: tokens before which it must not end.
         most: tokens at which its engine ends it.
     """
@@ -73,35 +69,27 @@ class Limits:
 
 
 def end_of(stopping: Stopping, eos: int | None, stops: Sequence[int]) -> int | None:
-    """The token that ends a request; None where none does.
-
-    Args:
-        stopping: what was asked for.
-        eos: the token at which the engine ends it, None where it does not.
-        stops: further ones.
+    """The token that ends a request: `stop_on_token`, else `eos`, else a stop token, else None.
 
     Raises:
-        InvalidValue: `stop_on_token` is none of its stop tokens.
+        InvalidValue: `stop_on_token` is not a stop token of the request.
     """
     if stopping.token is not None and stopping.token not in stops:
         allowed = f"one of the request's own stop_token_ids: {sorted(stops) or 'it has none'}"
         raise InvalidValue("stop_on_token", stopping.token, allowed)
-    return next((one for one in (stopping.token, eos, *stops) if one is not None), None)
+    return next((token for token in (stopping.token, eos, *stops) if token is not None), None)
 
 
 class Ending:
-    """Watches a request's tokens and says which one must come next, if one must.
+    """Watches a request's tokens and tells which token must come next, if any.
 
-    As `lil.decode`: the end of text beats a verdict at the same token, so does the cap, a cue that
-    stands there already is not given again, and a second verdict ends the request. Where
-    `lil.decode` cuts, an engine is given the token that ends a request. What was generated before
-    its verdict was read stays, and the cue comes behind it.
+    The rules are those of `lil.decode`: the end of text and the cap beat a verdict at the same
+    token, a cue that is already there is not repeated, and a second verdict ends the request. Where
+    `lil.decode` cuts, an engine forces the token that ends a request. Tokens that were generated
+    before the verdict was read stay, and the cue follows them.
 
     Args:
-        stopping: what was asked for.
         prompt: the request's text before the first generated token.
-        words: of the model.
-        limits: where it ends by itself.
     """
 
     def __init__(self, stopping: Stopping, prompt: bytes, words: Words, limits: Limits) -> None:
@@ -110,68 +98,62 @@ class Ending:
         self.lag = 0
         self._words, self._prompt = words, prompt
         self._observers: Observers | None = Observers(stopping.detectors, prompt)
-        self._cues = {one.action: words.cue(one) for one in stopping.detectors}
+        self._cues = {detector.action: words.cue(detector) for detector in stopping.detectors}
         self._pieces: list[bytes] = []
         self._cue: Sequence[int] = ()
-        self._cue_from = 0
+        self._cue_start = 0
         self._most = limits.most
-        #: The verdict that ended the request, in a few words; None while none has.
+        #: The verdict that ended the request, in a few words; None while there is none.
         self.reason: str | None = None
 
     @property
     def seen(self) -> int:
-        """Generated tokens that it has been shown."""
+        """Generated tokens that `see` was shown."""
         return len(self._pieces)
 
     def forced(self, generated: int) -> int | None:
-        """The token that must come next, None for whatever the model wants.
-
-        Args:
-            generated: tokens there are, those among them that have not been shown.
-        """
-        cued = generated - self._cue_from
+        """The token that must follow `generated` tokens; None where the model chooses."""
+        position = generated - self._cue_start
         if self.over(generated):
             return self.limits.end if generated >= self.limits.least else None
-        return self._cue[cued] if 0 <= cued < len(self._cue) else None
+        return self._cue[position] if 0 <= position < len(self._cue) else None
 
     def over(self, generated: int) -> bool:
-        """Whether the request is to end: a verdict, or an answer that has had its tokens."""
+        """Whether the request is to end: by a verdict, or because its answer had its tokens."""
         return self.reason is not None or bool(self._cue and generated >= self._most)
 
     def see(self, tokens: Sequence[int]) -> dict[str, object] | None:
-        """Look at the next tokens; the verdict they bring, as a log has it.
-
-        Args:
-            tokens: those generated since the last look.
-        """
-        found: tuple[Verdict, Action] | None = None
+        """Look at the tokens since the last look; the verdict they bring, as the log has it."""
+        verdict: tuple[Verdict, Action] | None = None
         for token in tokens:
             piece = self._words.piece(token)
             self._pieces.append(piece)
             if token in self.limits.ends or self.seen >= self.limits.most:
-                self._observers = None  # over, whatever is forced
-            if self._observers is not None and found is None and self.seen < self._most:
-                found = self._observers.judge(piece)
-        if self._observers is None or found is None or self.reason is not None:
+                self._observers = None  # the request ends here, whatever is forced
+            if self._observers is not None and verdict is None and self.seen < self._most:
+                verdict = self._observers.judge(piece)
+        if self._observers is None or verdict is None or self.reason is not None:
             return None
-        verdict, action = found
+        return self._act(self._observers, *verdict)
+
+    def _act(self, observers: Observers, verdict: Verdict, action: Action) -> dict[str, object]:
         cue, tokens_after = action.gives
         if action.ends or is_answering(cue, self._prompt, b"".join(self._pieces)):
             self.reason = f"{verdict.detector} at token {self.seen}"
         else:
             assert tokens_after is not None
-            self._cue, self._cue_from = self._cues[action], self.seen + self.lag
-            self._most = min(self._most, self._cue_from + len(self._cue) + tokens_after)
+            self._cue, self._cue_start = self._cues[action], self.seen + self.lag
+            self._most = min(self._most, self._cue_start + len(self._cue) + tokens_after)
             if action.watched:
-                self._observers.again(self.seen, self._prompt + b"".join(self._pieces), cue)
+                observers.again(self.seen, self._prompt + b"".join(self._pieces), cue)
             else:
-                self._observers.off(self.seen)
+                observers.off(self.seen)
         return {
             "label": self.stopping.label,
             "detector": verdict.detector,
             "then": action.name if self.reason is None else "stop",
             "tokens": self.seen,
-            # Of the cap, and of nothing else: nobody knows how long it would have gone on.
+            # Below the cap and nothing else: nobody knows how long the text would have become.
             "tokens_below_cap": self.limits.most - self.seen,
             "evidence": dict(verdict.evidence),
         }

@@ -13,9 +13,12 @@ from attention.errors import InvalidValue
 from lil.compression.matching import EMPTY, Matcher
 from lil.penalties import LZRows, Penalty
 
+#: Whole histories (B, n) of the requests at these indices, right-aligned with `EMPTY` before them.
+Histories = Callable[[Sequence[int]], Tensor]
+
 
 class PenaltyRequest(Protocol):
-    """A request with a penalty; equal to itself alone, so that one that comes back is another."""
+    """A request with a penalty. Equality is identity: one that comes back is another one."""
 
     @property
     def penalty(self) -> Penalty: ...
@@ -24,77 +27,74 @@ class PenaltyRequest(Protocol):
 class PenaltyRows:
     """What penalties remember of the requests that asked for them, each with its own parameters.
 
-    A request that has one token more than at the last step, or as many, costs a push; one that is
-    new, or that an engine took back and gave again, is computed from its history, which gives the
-    same numbers. Rows that left are forgotten. Penalties of one company are computed together.
+    A request that has one token more than at the last step, or as many, costs a push. One that is
+    new, or that an engine put back, is computed from its history, which gives the same numbers.
+    Rows of requests that left are forgotten. Penalties that one memory serves are one group.
     """
 
     def __init__(self) -> None:
-        self._companies: dict[Hashable, Company] = {}
+        self._groups: dict[Hashable, PenaltyGroup] = {}
         self._requests: list[PenaltyRequest] = []
-        self._members: list[tuple[Company, list[int]]] = []  # indices of the requests of each
+        self._members: list[tuple[PenaltyGroup, list[int]]] = []  # indices of requests
 
     def __len__(self) -> int:
-        return sum(map(len, self._companies.values()))
+        return sum(len(group.requests) for group in self._groups.values())
 
     @property
     def nbytes(self) -> int:
         """Bytes of what is remembered."""
-        return sum(one.nbytes for one in self._companies.values())
+        return sum(group.nbytes for group in self._groups.values())
 
     def apply(
         self,
         requests: Sequence[PenaltyRequest],
         lengths: Sequence[int],
         newest: Tensor,
-        histories: Callable[[Sequence[int]], Tensor],
-        places: Sequence[int],
+        histories: Histories,
+        rows: Sequence[int],
         scores: Tensor,
     ) -> Tensor:
-        """Scores with the penalties of some rows.
+        """Scores with the penalties of some rows, written in place.
 
         Args:
-            requests: of this step, B of them, none twice.
-            lengths: tokens of each one's history.
-            newest: (B,), the last token of each; looked at where it is new.
-            histories: gives whole histories, right-aligned with `EMPTY` before short ones, of the
-                requests at these indices.
-            places: of each request, its row in the scores.
-            scores: (rows, V), raw; those rows are written.
+            requests: B requests of this step, none twice.
+            lengths: tokens of each history.
+            newest: (B,), the last token of each, read where it is new.
+            rows: of each request, its row in the scores.
+            scores: (R, V), raw.
         """
         if list(requests) != self._requests:
-            self._gather(requests, scores.device)
-        for company, which in self._members:
-            if len(which) == len(requests):
-                return company.apply(requests, lengths, newest, histories, places, scores)
+            self._regroup(requests, scores.device)
+        for group, indices in self._members:
+            if len(indices) == len(requests):
+                return group.apply(requests, lengths, newest, histories, rows, scores)
 
-            def some(these: Sequence[int], of: Sequence[int] = which) -> Tensor:
-                return histories([of[i] for i in these])
+            def of_group(some: Sequence[int], indices: Sequence[int] = indices) -> Tensor:
+                return histories([indices[i] for i in some])
 
-            scores = company.apply(
-                [requests[i] for i in which],
-                [lengths[i] for i in which],
-                newest[_index(which, newest)],
-                some,
-                [places[i] for i in which],
+            scores = group.apply(
+                [requests[i] for i in indices],
+                [lengths[i] for i in indices],
+                newest[_index(indices, newest)],
+                of_group,
+                [rows[i] for i in indices],
                 scores,
             )
         return scores
 
-    def _gather(self, requests: Sequence[PenaltyRequest], device: torch.device) -> None:
-        """The companies of this step's requests."""
+    def _regroup(self, requests: Sequence[PenaltyRequest], device: torch.device) -> None:
         members: dict[Hashable, list[int]] = {}
         for i, request in enumerate(requests):
             members.setdefault(request.penalty.company(device), []).append(i)
-        self._companies = {
-            key: self._companies.get(key) or Company(requests[which[0]].penalty)
-            for key, which in members.items()
+        self._groups = {
+            key: self._groups.get(key) or PenaltyGroup(requests[indices[0]].penalty)
+            for key, indices in members.items()
         }
-        self._members = [(self._companies[key], which) for key, which in members.items()]
+        self._members = [(self._groups[key], indices) for key, indices in members.items()]
         self._requests = list(requests)
 
 
-class Company:
+class PenaltyGroup:
     """Requests whose penalties one memory serves.
 
     Args:
@@ -103,15 +103,9 @@ class Company:
 
     def __init__(self, penalty: Penalty) -> None:
         self._penalty = penalty.in_place()
-        self._requests: list[PenaltyRequest] = []  # in the memory's order
-        self._lengths: list[int] = []  # tokens of each
+        self.requests: list[PenaltyRequest] = []  # in the memory's order
+        self._lengths: list[int] = []
         self._memory: Any = None
-
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    def __bool__(self) -> bool:
-        return True
 
     @property
     def nbytes(self) -> int:
@@ -123,25 +117,25 @@ class Company:
         requests: Sequence[PenaltyRequest],
         lengths: Sequence[int],
         newest: Tensor,
-        histories: Callable[[Sequence[int]], Tensor],
-        places: Sequence[int],
+        histories: Histories,
+        rows: Sequence[int],
         scores: Tensor,
     ) -> Tensor:
-        """As `PenaltyRows.apply`, of one or more requests that are all of this company."""
-        rows = list(places)
-        pushed: Tensor | None = newest
-        if [length - 1 for length in lengths] == self._lengths and list(requests) == self._requests:
-            # Nearly always: those of the last step with a token more each.
+        """As `PenaltyRows.apply`, of requests that are all of this group."""
+        rows, pushed = list(rows), newest
+        if [length - 1 for length in lengths] == self._lengths and list(requests) == self.requests:
+            # Nearly always: the requests of the last step with one token more each.
             self._lengths = list(lengths)
+            is_new = True
         else:
             order = self._follow(requests, lengths, newest, histories, scores.shape[1])
-            self._requests = [requests[i] for i in order]
+            self.requests = [requests[i] for i in order]
             self._lengths = [lengths[i] for i in order]
-            rows, pushed = [places[i] for i in order], None
+            rows, is_new = [rows[i] for i in order], False
         index = None if rows == list(range(scores.shape[0])) else _index(rows, scores)
         if isinstance(self._memory, LZRows):
-            return self._memory.lower(scores, index, pushed)
-        if pushed is not None:
+            return self._memory.lower(scores, index, pushed if is_new else None)
+        if is_new:
             self._memory = self._penalty.push(self._memory, pushed, None)
         if index is None:
             return self._penalty.apply(self._memory, scores)
@@ -152,37 +146,37 @@ class Company:
         requests: Sequence[PenaltyRequest],
         lengths: Sequence[int],
         newest: Tensor,
-        histories: Callable[[Sequence[int]], Tensor],
+        histories: Histories,
         vocabulary: int,
-    ) -> Sequence[int]:
-        """The memory of this step; the requests' indices in its order."""
+    ) -> list[int]:
+        """Make the memory of this step; the requests' indices in its order."""
         at = {request: i for i, request in enumerate(requests)}
-        kept = [
+        stayed = [
             (row, at[request])
-            for row, (request, before) in enumerate(zip(self._requests, self._lengths, strict=True))
+            for row, (request, before) in enumerate(zip(self.requests, self._lengths, strict=True))
             if request in at and lengths[at[request]] - before in (0, 1)
         ]
-        grown = [lengths[i] > self._lengths[row] for row, i in kept]
-        stayed = [i for _, i in kept]
-        fresh = sorted({*range(len(requests))} - {*stayed})
-        self._advance([row for row, _ in kept], newest[_index(stayed, newest)], grown)
+        grown = [lengths[i] > self._lengths[row] for row, i in stayed]
+        indices = [i for _, i in stayed]
+        fresh = sorted({*range(len(requests))} - {*indices})
+        self._advance([row for row, _ in stayed], newest[_index(indices, newest)], grown)
         if fresh:
             penalties = [requests[i].penalty for i in fresh]
             begun = self._penalty.begin_each(penalties, histories(fresh), vocabulary)
-            self._memory = begun if not kept else _joined(self._memory, begun)
-        return stayed + fresh
+            self._memory = _joined(self._memory, begun) if stayed else begun
+        return indices + fresh
 
     def _advance(self, rows: Sequence[int], newest: Tensor, grown: Sequence[bool]) -> None:
-        """The memory of these rows, with their newest token where there is one."""
+        """Reduce the memory to these rows, and push the newest token of those that have grown."""
         if not rows:
             self._memory = None
             return
-        if list(rows) != list(range(len(self._requests))):
+        if list(rows) != list(range(len(self.requests))):
             index = _index(rows, newest)
             if isinstance(self._memory, LZRows):
                 self._memory = self._memory.rows(rows, index)
             elif isinstance(self._memory, Matcher):
-                # Those that left may have been the longest.
+                # The rows that left may have been the longest.
                 longest = max(self._lengths[row] for row in rows)
                 self._memory = self._memory.rows(index).cropped(longest)
             else:
@@ -194,23 +188,23 @@ class Company:
 
 def padded(histories: Sequence[Sequence[int]], device: torch.device) -> Tensor:
     """Histories (B, n), right-aligned with `EMPTY` before short ones."""
-    most = max(map(len, histories))
-    rows = [[EMPTY] * (most - len(history)) + list(history) for history in histories]
+    longest = max(map(len, histories))
+    rows = [[EMPTY] * (longest - len(history)) + list(history) for history in histories]
     return devices.put(rows, device, torch.int64)
 
 
-def _index(of: Sequence[int], like: Tensor) -> Tensor:
-    return devices.put(list(of), like.device, torch.int64)
+def _index(indices: Sequence[int], like: Tensor) -> Tensor:
+    return devices.put(list(indices), like.device, torch.int64)
 
 
-def _joined(first: Any, second: Any) -> Any:
-    if isinstance(first, (LZRows, Matcher)):
-        return first.joined(second)
-    one, two = _tensor(first), _tensor(second)
-    places = max(one.shape[1], two.shape[1])
+def _joined(left: Any, right: Any) -> Any:
+    if isinstance(left, (LZRows, Matcher)):
+        return left.joined(right)
+    memories = (_tensor(left), _tensor(right))
+    width = max(memory.shape[1] for memory in memories)
     pad = torch.nn.functional.pad
     return torch.cat(
-        [pad(memory, (places - memory.shape[1], 0), value=EMPTY) for memory in (one, two)]
+        [pad(memory, (width - memory.shape[1], 0), value=EMPTY) for memory in memories]
     )
 
 
@@ -218,7 +212,7 @@ def _tensor(memory: Any) -> Tensor:
     """A memory that is the tokens themselves.
 
     Raises:
-        InvalidValue: another one, of which nobody here knows what its rows are.
+        InvalidValue: another memory, whose rows are unknown here.
     """
     if not isinstance(memory, Tensor):
         kind = type(memory).__name__

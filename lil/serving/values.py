@@ -1,16 +1,16 @@
 """What a request asks for, from the flat values that come with it.
 
 Engines pass a request's extra values through as they are, over HTTP as texts and numbers alone.
-A penalty has a switch, `lz`, and its parameters behind it, `lz_alpha`; a parameter switches on,
+A penalty has a switch, `lz`, and parameters named after it, `lz_alpha`; a parameter switches on,
 too. `stop_on` names detectors as the command line does, `recurrence(run=60):answer`, or holds what
-`lil calibrate` wrote.
+`lil calibrate` wrote. `attention` is "full" or absent.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from attention.errors import InvalidValue, check_choice, check_int
@@ -28,14 +28,23 @@ from lil.detectors import (
     part_specs,
     spec_of,
 )
-from lil.penalties import Penalty
-from lil.serving.keys import STOPPING, penalty_keys, require_spelled
+from lil.penalties import DRYPenalty, LZPenalty, Penalty, PresenceWindowPenalty
 
-#: What an engine can do: it cannot go back, and its attention is its own.
+#: Penalties that requests may ask for.
+PENALTIES: tuple[type[Penalty], ...] = (LZPenalty, DRYPenalty, PresenceWindowPenalty)
+
+#: Values of a request that end it, and the server's value for what `answer` gives the model.
+STOPPING = ("stop_on", "stop_on_tokens", "stop_on_token", "stop_on_label")
+CUE = "stop_on_cue"
+
+#: The server's method, the file of its reads, and the only method a request may name.
+ATTENTION, ATTENTION_FILE, FULL = "attention", "attention_file", "full"
+
+#: Actions that an engine can take: it cannot go back, and its attention is its own.
 ACTING = tuple(name for name, kind in ACTIONS.items() if not kind.rewinds and not kind.dense)
 
-#: What a request may ask for at most: all who share a server wait for it. Numbers without a bound
-#: of their own have `LARGEST`.
+#: Bounds of numbers, since everybody on the server waits for a request. Numbers without a bound of
+#: their own have `LARGEST`.
 LARGEST = 1_000_000_000
 MOST: Mapping[str, int] = {
     "window": 65_536, "buffer": 256, "longest": 256, "k": 256, "max_period": 4096,
@@ -44,159 +53,247 @@ MOST: Mapping[str, int] = {
 LEAST: Mapping[str, int] = {"f": 10, "strength": -1000}
 ENTRIES, CHARACTERS, LABEL = 64, 4096, 256
 
-#: What `stop_on` says where nothing is to be stopped.
+#: Values of `stop_on` that ask for nothing.
 OFF = ("off", "false")
 
-_ON: Mapping[object, bool] = {
-    word: on for on, words in ((True, ("on", "true", 1)), (False, ("off", "false", 0)))
-    for word in words
+_SWITCHES: Mapping[object, bool] = {
+    "on": True, "true": True, 1: True, "off": False, "false": False, 0: False,
 }  # fmt: skip
+
+#: Names of so many letters are compared up to one letter, shorter ones only up to case and dashes.
+_LONG = 6
+
+
+# ---------------------------------------------------------------- names
+
+
+@functools.cache
+def penalty_keys(kind: type[Penalty]) -> Mapping[str, str]:
+    """A penalty's parameters by the names that a request gives them."""
+    # Padding never reaches a processor in an engine.
+    names = (field.name for field in fields(kind) if field.init and field.name != "pad_token_id")
+    return {f"{kind.name}_{name}": name for name in names}
+
+
+@functools.cache
+def request_keys() -> tuple[str, ...]:
+    """The names of all values of penalties and detectors."""
+    names = (name for kind in PENALTIES for name in (kind.name, *penalty_keys(kind)))
+    return (*names, *STOPPING, CUE)
+
+
+def require_spelled(keys: Iterable[str], names: Sequence[str] | None = None) -> None:
+    """Refuse keys that are one of our names but for case, dashes or one letter.
+
+    Other processors' values come in the same table, so a key is refused only where nothing else can
+    have been meant.
+
+    Args:
+        names: the names to compare with; None for those of penalties and detectors.
+
+    Raises:
+        InvalidValue: a misspelt name.
+    """
+    known = request_keys() if names is None else names
+    for key in keys:
+        if key in known:
+            continue
+        letters = _letters(key)
+        for name in known:
+            right = _letters(name)
+            if letters == right or (len(right) >= _LONG and _one_letter_off(letters, right)):
+                allowed = f"{name}: another spelling of it would not be read"
+                raise InvalidValue("value", key, allowed, [name])
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+def _one_letter_off(left: str, right: str) -> bool:
+    """Whether one letter is missing, added, replaced or exchanged with its neighbour."""
+    if abs(len(left) - len(right)) > 1:
+        return False
+    same = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
+    if same is None:
+        return True
+    left, right = left[same:], right[same:]
+    swapped = left[:2] == right[1::-1] and left[2:] == right[2:]
+    return swapped or left[1:] == right[1:] or left[1:] == right or left == right[1:]
+
+
+def require_known(values: Mapping[str, Any], more: Sequence[str]) -> None:
+    """Refuse values of a server that are neither a penalty's nor in `more`.
+
+    Raises:
+        InvalidValue: an unknown value.
+    """
+    names = [*more, *(name for kind in PENALTIES for name in (kind.name, *penalty_keys(kind)))]
+    for key in values:
+        if key not in names:
+            raise InvalidValue("value", key, f"one of {', '.join(names)}", names)
+
+
+def check_attention(values: Mapping[str, Any]) -> None:
+    """Refuse a request's attention unless it is "full".
+
+    Raises:
+        InvalidValue: another attention, the server's value, or a name that is nearly this one.
+    """
+    if ATTENTION_FILE in values:
+        allowed = "nothing in a request: it is the server's, --additional-config"
+        raise InvalidValue(ATTENTION_FILE, values[ATTENTION_FILE], allowed)
+    require_spelled(map(str, values), (ATTENTION,))
+    if ATTENTION in values and values[ATTENTION] != FULL:
+        allowed = f"{FULL!r}, or nothing: the method is the server's, --additional-config"
+        raise InvalidValue(ATTENTION, values[ATTENTION], allowed, [FULL])
+
+
+# ---------------------------------------------------------------- penalties
 
 
 def _switch(field: str, value: object) -> bool:
-    """A switch; JSON's own, or what an engine's HTTP server makes of it.
+    """JSON's own switch, or what an engine's HTTP server makes of it.
 
     Raises:
-        InvalidValue: it is none.
+        InvalidValue: neither on nor off.
     """
     word = value.lower() if isinstance(value, str) else value
-    if not isinstance(word, (str, int)) or word not in _ON:
+    if not isinstance(word, (str, int)) or word not in _SWITCHES:
         raise InvalidValue(field, value, "on or off")
-    return _ON[word]
+    return _SWITCHES[word]
 
 
 def penalty_of(
-    kind: type[Penalty], given: Mapping[str, Any], default: Penalty | None = None
+    kind: type[Penalty], values: Mapping[str, Any], default: Penalty | None = None
 ) -> Penalty | None:
     """The penalty that a request asks for, or None.
 
-    A request that gives a parameter says all of them, so that what is checked when it comes is what
-    it gets, whatever the server was started with.
+    A request that gives a parameter gives all: what is checked when it comes is what it gets,
+    whatever the server was started with.
 
     Args:
-        kind: its class; values that begin with the class's name are its own.
-        given: all extra values of the request.
-        default: what the server uses where a request gives no parameter.
+        values: all extra values of the request.
+        default: the server's penalty where a request gives no parameter.
 
     Raises:
-        InvalidValue: an unknown parameter, a value it refuses, or a name that is nearly one of
-            those a request may give.
+        InvalidValue: an unknown or misspelt parameter, or a value that the penalty refuses.
     """
-    require_spelled(given)
+    require_spelled(values)
     known = penalty_keys(kind)
-    values: dict[str, Any] = {}
-    for key, value in given.items():
+    params: dict[str, Any] = {}
+    for key, value in values.items():
         if key.startswith(f"{kind.name}_"):
             if key not in known:
                 raise InvalidValue("value", key, f"one of {', '.join(known)}", list(known))
-            flag = known[key] == "include_prompt"
-            values[known[key]] = _switch(key, value) if flag else value
-    _require_small(values)
-    on = _switch(kind.name, given[kind.name]) if kind.name in given else None
+            is_switch = known[key] == "include_prompt"
+            params[known[key]] = _switch(key, value) if is_switch else value
+    _require_small(params)
+    on = _switch(kind.name, values[kind.name]) if kind.name in values else None
     if on is False:
         return None
-    if values:
-        return kind(**values)
+    if params:
+        return kind(**params)
     return default or (kind() if on else None)
+
+
+# ---------------------------------------------------------------- detectors
 
 
 @dataclass(frozen=True)
 class Stopping:
     """When and how a request is to be ended.
 
-    Args:
+    Attributes:
         detectors: the first verdict counts.
-        token: forced to end the request, in place of the end of text; one of its stop tokens, so
-            that the engine gives it as the reason.
-        label: the caller's name for the request, in what is told of it.
-        asked: whether the request said so itself, rather than the server for all.
+        token: forced to end the request in place of the end of text; one of its stop tokens, so
+            that the engine reports it as the reason.
+        label: the caller's name for the request in the log.
     """
 
     detectors: tuple[Detector, ...]
     token: int | None = None
     label: str = ""
-    asked: bool = True
 
 
 def stopping_of(
-    given: Mapping[str, Any],
+    values: Mapping[str, Any],
     default: Stopping | None = None,
     *,
     cue: str = Answer.cue,
     trusted: bool = False,
 ) -> Stopping | None:
-    """When a request is to be ended, or None: never.
+    """When a request is to be ended, or None for never.
 
     Args:
-        given: all extra values of the request: `stop_on`, detectors as on the command line, joined
-            by semicolons, or what `lil calibrate` wrote, or "off"; `stop_on_tokens`, those of the
-            action `answer`; `stop_on_token` and `stop_on_label`, see `Stopping`.
-        default: what the server uses where a request says nothing.
+        values: all extra values of the request. `stop_on` holds detectors as on the command line,
+            joined by semicolons, or what `lil calibrate` wrote, or "off"; `stop_on_tokens` is the
+            number of tokens of the action `answer`.
+        default: the server's, where a request says nothing.
         cue: what `answer` gives the model. Its words must be in the vocabulary, which is known
             where the server starts and not where requests are checked.
-        trusted: whether `stop_on` may name files and import paths, which is for who starts the
-            server alone.
+        trusted: whether `stop_on` may name files and import paths; only who starts a server may.
 
     Raises:
-        InvalidValue: an unknown or misspelt value, detector, parameter or action, one that an
-            engine cannot carry out, a detector of more than tokens, or something to be read that is
-            not trusted.
+        InvalidValue: an unknown or misspelt value, detector, parameter or action; an action that an
+            engine cannot take; a detector of more than tokens; a file or path that is not trusted.
     """
-    require_spelled(given)
-    for key in given:
+    require_spelled(values)
+    for key in values:
         if key.startswith("stop_on") and key not in STOPPING:
             raise InvalidValue("value", key, f"one of {', '.join(STOPPING)}", STOPPING)
-    token, label = given.get("stop_on_token"), given.get("stop_on_label", "")
+    token, label = values.get("stop_on_token"), str(values.get("stop_on_label", ""))
     if token is not None:
         token = check_int("stop_on_token", token, 0)
-    if len(str(label)) > LABEL:
-        raise InvalidValue("stop_on_label", str(label)[:20], f"at most {LABEL} characters")
+    if len(label) > LABEL:
+        raise InvalidValue("stop_on_label", label[:20], f"at most {LABEL} characters")
     detectors = () if default is None else default.detectors
-    if "stop_on" in given:
-        detectors = _detectors(given["stop_on"], trusted)
-    own: dict[str, Any] = {"cue": cue}
-    if "stop_on_tokens" in given:
-        own["tokens"] = given["stop_on_tokens"]
-        if "stop_on" not in given or all(one.action.ends for one in detectors):
-            raise InvalidValue(
-                "stop_on_tokens", own["tokens"], "nothing without stop_on ...:answer"
-            )
+    if "stop_on" in values:
+        detectors = _detectors(values["stop_on"], trusted)
+    answer: dict[str, Any] = {"cue": cue}
+    if "stop_on_tokens" in values:
+        answer["tokens"] = values["stop_on_tokens"]
+        if "stop_on" not in values or all(detector.action.ends for detector in detectors):
+            allowed = "nothing without stop_on ...:answer"
+            raise InvalidValue("stop_on_tokens", answer["tokens"], allowed)
     if not detectors:
         return None
-    answering = ({**one.action.to_dict(), **own} for one in detectors)
     detectors = tuple(
-        one if one.action.ends else replace(one, on_stop=action)
-        for one, action in zip(detectors, answering, strict=True)
+        detector
+        if detector.action.ends
+        else replace(detector, on_stop={**detector.action.to_dict(), **answer})
+        for detector in detectors
     )
-    return Stopping(detectors, token, str(label), asked="stop_on" in given)
+    return Stopping(detectors, token, label)
 
 
-def _detectors(given: object, trusted: bool) -> tuple[Detector, ...]:
+def _detectors(text: object, trusted: bool) -> tuple[Detector, ...]:
     allowed = "a text such as recurrence(run=60):answer, or off"
-    if not isinstance(given, str) or len(given) > CHARACTERS:
-        raise InvalidValue("stop_on", str(given)[:60], f"{allowed}, up to {CHARACTERS} characters")
-    if given.lower() in OFF:
+    if not isinstance(text, str) or len(text) > CHARACTERS:
+        raise InvalidValue("stop_on", str(text)[:60], f"{allowed}, up to {CHARACTERS} characters")
+    if text.lower() in OFF:
         return ()
     try:
-        if given.lstrip().startswith("{"):
+        if text.lstrip().startswith("{"):
             allowed = f"a JSON object with format = {CALIBRATED} and a detector"
-            specs = [calibrated(given, "stop_on", given[:60], allowed)]
+            specs = [calibrated(text, "stop_on", text[:60], allowed)]
         else:
-            specs = [DETECTORS.spec(entry, "stop_on") for entry in split(given, ";")]
-        found = [_made(spec, trusted) for spec in specs]
+            specs = [DETECTORS.spec(entry, "stop_on") for entry in split(text, ";")]
+        detectors = [_build(spec, trusted) for spec in specs]
     except (OverflowError, RecursionError) as error:
-        raise InvalidValue("stop_on", given[:60], f"{allowed} ({error})") from error
-    if len(found) > ENTRIES:
-        raise InvalidValue("stop_on", given[:60], f"at most {ENTRIES} detectors")
-    return tuple(map(_acting, found))
+        raise InvalidValue("stop_on", text[:60], f"{allowed} ({error})") from error
+    if len(detectors) > ENTRIES:
+        raise InvalidValue("stop_on", text[:60], f"at most {ENTRIES} detectors")
+    for detector in detectors:
+        _require_acting(detector)
+    return tuple(detectors)
 
 
-def _made(spec: Spec, trusted: bool) -> Detector:
-    """A detector that is asked for.
+def _build(spec: Spec, trusted: bool) -> Detector:
+    """A detector by its spec; import paths and files are read here.
 
     Raises:
-        InvalidValue: unknown, or nothing that a request may ask for: import paths and names of
-            files are read where a detector is made.
+        InvalidValue: unknown, or not for requests.
     """
     if spec.action and spec.action not in ACTIONS:
         allowed = f"an action behind the colon: {', '.join(ACTING)}"
@@ -212,7 +309,7 @@ def _made(spec: Spec, trusted: bool) -> Detector:
 
 @functools.cache
 def served() -> tuple[str, ...]:
-    """What a request may ask for; a server may be started with others."""
+    """The detectors that a request may ask for; a server may be started with others."""
     return tuple(name for name in DETECTORS.shipped() if DETECTORS.find(name).served)
 
 
@@ -240,16 +337,16 @@ def _require_small(params: Mapping[str, Any]) -> None:
         if isinstance(value, (list, str)) and len(value) > ENTRIES:
             raise InvalidValue(name, f"{len(value)} of them", f"at most {ENTRIES}")
         least, most = LEAST.get(name, -LARGEST), MOST.get(name, LARGEST)
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, (int, float)) and not least <= one <= most:
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, (int, float)) and not least <= number <= most:
                 raise InvalidValue(name, value, f"a number from {least:,} to {most:,}")
 
 
-def _acting(detector: Detector) -> Detector:
-    if detector.action.name not in ACTING:
-        allowed = f"one of {', '.join(ACTING)}: an engine cannot {detector.action.name}"
-        raise InvalidValue("on_stop", detector.action.name, allowed, ACTING)
+def _require_acting(detector: Detector) -> None:
+    action = detector.action.name
+    if action not in ACTING:
+        allowed = f"one of {', '.join(ACTING)}: an engine cannot {action}"
+        raise InvalidValue("on_stop", action, allowed, ACTING)
     if detector.signals:
         allowed = "a detector of tokens alone: engines keep hidden states and logits to themselves"
         raise InvalidValue("stop_on", detector.name, allowed)
-    return detector

@@ -11,13 +11,16 @@ from torch import Tensor
 
 from attention.errors import InvalidValue
 from lil.serving.blocks.plans import ReadPlan, head_by_head
-from lil.serving.blocks.policy import BlockPolicy
+from lil.serving.blocks.policies import BlockPolicy
 from lil.serving.blocks.ropes import RopeTable
 from lil.serving.blocks.summaries import Summaries
 
+#: Tokens of a block have to be a multiple of this, FlashAttention's.
+PAGE = 16
+
 
 class SparseLayer(ABC):
-    """The engine's attention of a layer; decode queries read what the policy says.
+    """The engine's attention of a layer, whose decode queries read what the policy says.
 
     It stands before the engine's own class. A block of the cache holds the tokens of a head in one
     piece, so a cache of blocks of Hkv heads is one of Hkv times as many blocks of one head each,
@@ -36,49 +39,22 @@ class SparseLayer(ABC):
 
     @classmethod
     def of(cls, impl: Any, policy: BlockPolicy, rope: RopeTable | None) -> Self:
-        """One with all that the engine's own has.
-
-        Args:
-            impl: the engine's own, which it takes the place of.
-            policy: what decode queries read.
-            rope: turns keys, where the policy asks for it.
+        """A layer in the place of the engine's own, `impl`.
 
         Raises:
             InvalidValue: a layer that a table of some blocks would compute wrongly.
         """
-        for field, value, wrong in (
-            ("alibi_slopes", "some", impl.alibi_slopes is not None),
-            ("sinks", "some", impl.sinks is not None),
-            (
-                "kv_sharing_target_layer_name",
-                impl.kv_sharing_target_layer_name,
-                impl.kv_sharing_target_layer_name is not None,
-            ),
-        ):
-            if wrong:
-                raise InvalidValue(field, value, "none in layers that are sparse: dense_layers")
-        made = cls.__new__(cls)
-        made.__dict__.update(impl.__dict__)
-        made.policy, made.rope, made.summaries = policy, rope, None
-        return made
+        for field in ("alibi_slopes", "sinks", "kv_sharing_target_layer_name"):
+            if getattr(impl, field) is not None:
+                raise InvalidValue(field, "some", "none in layers that are sparse: dense_layers")
+        layer = cls.__new__(cls)
+        layer.__dict__.update(impl.__dict__)
+        layer.policy, layer.rope, layer.summaries = policy, rope, None
+        return layer
 
     @abstractmethod
-    def read_in_full(
-        self,
-        layer: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        kv_cache: Tensor,
-        meta: Any,
-        output: Tensor,
-        *scales: Tensor | None,
-    ) -> None:
-        """The engine's own attention.
-
-        Args:
-            layer, query, key, value, kv_cache, meta, output, scales: those of `forward`.
-        """
+    def read_in_full(self, *args: Any) -> None:
+        """The engine's own attention, with the arguments of its `forward`."""
 
     @abstractmethod
     def read_tables(
@@ -93,11 +69,9 @@ class SparseLayer(ABC):
         """The engine's kernel over some blocks.
 
         Args:
-            layer: of the engine.
             query, output: (R, heads, D).
             kv_cache: (blocks, 1 or Hkv, tokens, 2 D).
-            plan: of the requests.
-            tables: their blocks, (R, U).
+            tables: blocks of the plan's requests, (R, U).
         """
 
     def forward(
@@ -112,26 +86,19 @@ class SparseLayer(ABC):
         output_scale: Tensor | None = None,
         output_block_scale: Tensor | None = None,
     ) -> Tensor:
-        """The attention of a step's tokens, as the engine asks for it.
+        """The attention of a step's tokens, as the engine calls it.
 
         Args:
-            layer: of the engine.
             query, output: (T, Hq, D).
             key, value: (T, Hkv, D).
             kv_cache: (blocks, Hkv, tokens, 2 D).
             attn_metadata: the engine's with the fields of `StepReads`; None without a cache.
-            output_scale, output_block_scale: the engine's.
         """
-        scales = (output_scale, output_block_scale)
-        meta = attn_metadata
-        if meta is None:
-            self.read_in_full(layer, query, key, value, kv_cache, meta, output, *scales)
-            return output
-        T = meta.num_actual_tokens
-        if self.policy.best:
-            assert meta.positions is not None
+        scales, meta = (output_scale, output_block_scale), attn_metadata
+        if meta is not None and self.policy.best:
+            T = meta.num_actual_tokens
             self.remember(kv_cache).note(key[:T], meta.slot_mapping[:T], meta.positions[:T])
-        if meta.sparse is None:
+        if meta is None or meta.sparse is None:
             self.read_in_full(layer, query, key, value, kv_cache, meta, output, *scales)
             return output
         if meta.full is not None:
@@ -139,21 +106,17 @@ class SparseLayer(ABC):
             part = replace(meta, num_actual_tokens=len(q))
             self.read_in_full(layer, q, key, value, kv_cache, part, out, *scales)
             output[meta.full] = out
+        T = meta.num_actual_tokens
         self._decode(layer, query[:T], kv_cache, meta.sparse, output[:T])
         return output
 
     def remember(self, kv_cache: Tensor) -> Summaries:
-        """What is remembered of the blocks of a cache.
-
-        Args:
-            kv_cache: (blocks, Hkv, tokens, 2 D); another number of blocks is another cache.
-        """
-        blocks, Hkv, _, both = kv_cache.shape
+        """The summaries of a cache's blocks; another number of blocks is another cache."""
+        blocks, Hkv, _, numbers = kv_cache.shape
+        D = numbers // 2
         if self.summaries is None or self.summaries.blocks != blocks:
-            self.summaries = Summaries(
-                self.policy, blocks, Hkv, both // 2, self.rope, kv_cache.device
-            )
-            self.summaries.warm(Hkv, self.num_queries_per_kv, both // 2)
+            self.summaries = Summaries(self.policy, blocks, Hkv, D, self.rope, kv_cache.device)
+            self.summaries.warm(Hkv, self.num_queries_per_kv, D)
         return self.summaries
 
     def _decode(
@@ -163,11 +126,72 @@ class SparseLayer(ABC):
         out = output if plan.tokens is None else torch.empty_like(q)
         grouped = q.view(len(q), self.num_kv_heads, self.num_queries_per_kv, self.head_size)
         tables = plan.tables(grouped, self.scale, self.summaries)
+        folded, cache = out, kv_cache
         if plan.sets > 1:
             folded = out.view(-1, self.num_queries_per_kv, self.head_size)
-            cache, q = head_by_head(kv_cache), grouped.flatten(0, 1)
-        else:
-            folded, cache = out, kv_cache
+            q, cache = grouped.flatten(0, 1), head_by_head(kv_cache)
         self.read_tables(layer, q, cache, folded, plan, tables)
         if plan.tokens is not None:
             output[plan.tokens] = out
+
+
+class FlashLayer(SparseLayer):
+    """The form for GPUs, over FlashAttention's `flash_attn_varlen_func` with a table of blocks.
+
+    Attributes:
+        flash_version: of the kernel.
+        flash_splits: parts in which keys of a request are read; 0 where the kernel may choose.
+    """
+
+    flash_version: int | None
+    flash_splits: int
+    logits_soft_cap: float
+
+    @abstractmethod
+    def kernel(self, **arguments: Any) -> Any:
+        """Call `flash_attn_varlen_func`."""
+
+    def read_tables(
+        self,
+        layer: Any,  # noqa: ARG002
+        query: Tensor,
+        kv_cache: Tensor,
+        output: Tensor,
+        plan: ReadPlan,
+        tables: Tensor,
+    ) -> None:
+        k, v = flash_pages(kv_cache)
+        window = self.policy.window
+        self.kernel(
+            q=query,
+            k=k,
+            v=v,
+            out=output,
+            cu_seqlens_q=plan.starts,
+            max_seqlen_q=1,
+            seqused_k=plan.lengths,
+            max_seqlen_k=plan.longest,
+            softmax_scale=self.scale,
+            causal=True,
+            # Both ends count from the query and are read as well.
+            window_size=[-1, -1] if window is None else [window - 1, 0],
+            block_table=tables,
+            softcap=self.logits_soft_cap,
+            fa_version=self.flash_version,
+            num_splits=self.flash_splits,
+        )
+
+
+def flash_pages(kv_cache: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values as the kernel takes them, (blocks, tokens, heads, D) each.
+
+    Args:
+        kv_cache: (blocks, heads, tokens, 2 D), the key of a token before its value.
+    """
+    D = kv_cache.shape[-1] // 2
+    k, v = kv_cache.transpose(1, 2).chunk(2, dim=-1)
+    if kv_cache.shape[1] > 1:
+        return k, v
+    # Hopper's copies want strides of whole 16 bytes even where there is one of a kind.
+    strides = (k.stride(0), k.stride(1), D, 1)
+    return k.as_strided(k.shape, strides), v.as_strided(v.shape, strides)

@@ -1,7 +1,7 @@
-"""How the tokens of a step are read, as a paged kernel takes it, on the device of the cache.
+"""How the tokens of a step are read, as a paged kernel takes it.
 
-All of it but the choices follows from how many tokens requests have, so the host plans it without a
-look at the device.
+All of it but the choices follows from how many tokens requests have, so the host plans a step
+without a look at the device.
 """
 
 from __future__ import annotations
@@ -10,35 +10,115 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from attention.contract import Counts, top
 from attention.core import devices
 from attention.errors import InvalidValue
-from lil.serving.blocks.policy import BlockPolicy
-from lil.serving.blocks.steps import Queries, table
+from lil.serving.blocks.policies import BlockPolicy
 from lil.serving.blocks.summaries import Summaries
+
+#: A prompt that never ends: everything of the request is read in full.
+WHOLE = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Queries:
+    """The decode queries of a step that read less than everything.
+
+    Attributes:
+        token: where each lies among the step's tokens, (N,).
+        row: its request's row, (N,).
+        seen: tokens it sees, its own included, (N,).
+        full: tokens of each row that are read in full, before its queries, (R,).
+    """
+
+    token: Counts
+    row: Counts
+    seen: Counts
+    full: Counts
+
+    def __len__(self) -> int:
+        return len(self.token)
+
+    def in_full(self, past: Counts) -> tuple[Counts, Counts, Counts]:
+        """The step without the queries, which are the last tokens of their rows.
+
+        Args:
+            past: tokens before the step, (R,).
+
+        Returns:
+            Rows with tokens that are read in full, how many, and the tokens that the last one sees.
+        """
+        rows = np.flatnonzero(self.full)
+        return rows, self.full[rows], past[rows] + self.full[rows]
+
+
+def queries(policy: BlockPolicy, past: Counts, new: Counts, prompt: Counts) -> Queries:
+    """The queries of a step of R rows.
+
+    A token of the prompt is read in full. A generated one is a decode query, whether it comes alone
+    or, after its request was put back, among others: only then are its key and value what they
+    were.
+
+    Args:
+        past: tokens before the step, (R,).
+        new: tokens in the step, (R,), row after row.
+        prompt: tokens of the prompt, (R,); `WHOLE` where a request is read in full.
+    """
+    row = np.repeat(np.arange(len(new)), new)
+    begin = np.cumsum(new) - new
+    position = np.arange(len(row)) - begin[row] + past[row]
+    sparse = (position >= prompt[row]) & policy.leaves_out(position + 1)
+    token = np.flatnonzero(sparse)
+    full = new - np.bincount(row[token], minlength=len(new))
+    return Queries(token, row[token], position[token] + 1, full)
+
+
+def table(policy: BlockPolicy, seen: Counts) -> tuple[npt.NDArray[np.int64], int]:
+    """The blocks that queries read, by their number in the request.
+
+    Args:
+        seen: tokens seen by N queries that read less than everything, N at least 1.
+
+    Returns:
+        (N, U), rows filled up with their last block; and the first of the `policy.best` columns in
+        which the best blocks of the gap belong, whose numbers mean nothing.
+    """
+    start, end = policy.gap(seen)
+    # Blocks before the gap are the same number for all that read less than everything.
+    first, best = int(start[0]), policy.best
+    column = np.arange(int(policy.blocks_read(seen).max()))
+    if policy.window is None:
+        ahead, behind = column < first + best, column - first - best
+    else:
+        column = column - 1
+        ahead, behind = (column >= 0) & (column < first), np.maximum(column - first + 1, 0)
+    numbers = np.where(ahead, column, end[:, None] + behind)
+    last = -(-seen // policy.block) - 1
+    return np.minimum(numbers, last[:, None]), first
 
 
 @dataclass
 class ReadPlan:
     """The queries of a step that read less than everything, as requests of a kernel.
 
-    Where each KV head makes a choice of its own it is a request by itself, of Hkv for a query, over
-    a cache whose heads are blocks (`head_by_head`).
+    Where each KV head makes a choice of its own it is a request by itself, Hkv for a query, over a
+    cache whose heads are blocks (`head_by_head`).
 
     Attributes:
-        tokens: where they lie among the step's tokens, (N,); None where all tokens are such.
+        tokens: where they lie among the step's tokens, (N,); None where all tokens are queries.
         positions: of the queries, (N,).
-        blocks: of the cache, (N, U), those of the gap yet to be chosen.
-        first, best: the columns of those.
+        blocks: of the cache, (N, U); those of the gap are yet to be chosen.
+        first, best: the first column of those, and their number.
         gap: blocks of the cache in the gaps, (N, P).
         beyond: where gaps are shorter than P, (N, 1, P).
-        sets: choices of a query; 0 where none is made.
-        starts, lengths: of the requests, (R + 1,) and (R,), R being N times the choices.
+        sets: choices of a query; 0 where there is none.
+        starts, lengths: of the R requests, (R + 1,) and (R,).
         longest: the largest length.
-        prepared: what a kernel was told of them ahead, where one is.
+        prepared: what a kernel was told of the requests ahead.
     """
 
     tokens: Tensor | None
@@ -55,30 +135,23 @@ class ReadPlan:
     prepared: Any = None
 
     @classmethod
-    def of(cls, policy: BlockPolicy, found: Queries, owned: Tensor, Hkv: int) -> Self:
-        """The plan of a step's queries.
-
-        Args:
-            policy: what they read.
-            found: the queries, at least one.
-            owned: blocks of the step's rows, (rows, blocks).
-            Hkv: KV heads.
-        """
+    def of(cls, policy: BlockPolicy, step: Queries, owned: Tensor, Hkv: int) -> Self:
+        """The plan of at least one query; owned are the blocks of the rows, (R, blocks)."""
         device = owned.device
-        numbers, first, best = table(policy, found.seen)
-        mine = owned[devices.put(found.row, device)].long()
-        gap, beyond = mine[:, :0], mine[:, None, :0].bool()
-        if best:
-            gap, beyond = _gaps(mine, *policy.gap(found.seen))
-        sets = policy.sets(Hkv) if best else 0
-        lengths = policy.tokens_listed(found.seen).astype(np.int32).repeat(max(sets, 1))
+        numbers, first = table(policy, step.seen)
+        own = owned[devices.put(step.row, device)].long()
+        gap, beyond = own[:, :0], own[:, None, :0].bool()
+        if policy.best:
+            gap, beyond = _gaps(own, *policy.gap(step.seen))
+        sets = policy.sets(Hkv) if policy.best else 0
+        lengths = policy.tokens_listed(step.seen).astype(np.int32).repeat(max(sets, 1))
         starts = np.arange(len(lengths) + 1, dtype=np.int32)
         return cls(
-            tokens=devices.put(found.token, device) if found.full.any() else None,
-            positions=devices.put(found.seen - 1, device),
-            blocks=mine.gather(1, devices.put(numbers, device)),
+            tokens=devices.put(step.token, device) if step.full.any() else None,
+            positions=devices.put(step.seen - 1, device),
+            blocks=own.gather(1, devices.put(numbers, device)),
             first=first,
-            best=best,
+            best=policy.best,
             gap=gap,
             beyond=beyond,
             sets=sets,
@@ -108,20 +181,18 @@ class ReadPlan:
         return blocks.flatten(0, 1).to(torch.int32)
 
 
-def _gaps(mine: Tensor, first: Counts, behind: Counts) -> tuple[Tensor, Tensor]:
+def _gaps(own: Tensor, start: Counts, end: Counts) -> tuple[Tensor, Tensor]:
     """Blocks in the gaps of queries, (N, P), and where a gap is shorter than P, (N, 1, P).
 
-    Their numbers are made on the device: of long gaps there are many, and copying them takes a
-    while.
+    Their numbers are made on the device: of long gaps there are many, and copying takes a while.
 
     Args:
-        mine: blocks of each query's row, (N, blocks).
-        first, behind: where the gaps begin and the first block behind, (N,).
+        own: blocks of each query's row, (N, blocks).
     """
-    width = int((behind - first).max())
-    begin, end = (devices.put(x, mine.device)[:, None] for x in (first, behind))
-    number = begin + torch.arange(width, device=mine.device)
-    return mine.gather(1, torch.minimum(number, end - 1)), (number >= end)[:, None]
+    width = int((end - start).max())
+    begin, stop = (devices.put(x, own.device)[:, None] for x in (start, end))
+    number = begin + torch.arange(width, device=own.device)
+    return own.gather(1, torch.minimum(number, stop - 1)), (number >= stop)[:, None]
 
 
 @dataclass
@@ -129,7 +200,7 @@ class StepReads:
     """How the tokens of a step are read.
 
     Attributes:
-        positions: of all tokens, (T,), where something is remembered of their keys.
+        positions: of all tokens, (T,), where blocks have summaries.
         full: the tokens that are read in full, where not all are, (F,).
         sparse: the others; None for none.
     """
@@ -140,46 +211,35 @@ class StepReads:
 
     @staticmethod
     def planned(
-        policy: BlockPolicy,
-        found: Queries,
-        past: Counts,
-        new: Counts,
-        owned: Tensor,
-        Hkv: int,
+        policy: BlockPolicy, step: Queries, past: Counts, new: Counts, owned: Tensor, Hkv: int
     ) -> StepReads:
-        """Those of a step in which each row, R of them, has new tokens.
+        """The reads of a step.
 
         Args:
-            policy: what queries read.
-            found: the step's queries.
             past, new: tokens before the step and in it, (R,).
             owned: blocks of the rows, (R, blocks).
-            Hkv: KV heads.
         """
         positions, full, device = None, None, owned.device
         if policy.best:
             begin = np.cumsum(new) - new
             positions = devices.put(np.arange(new.sum()) - np.repeat(begin - past, new), device)
-        if len(found) and found.full.any():
-            kept = np.ones(int(new.sum()), dtype=bool)
-            kept[found.token] = False
-            full = devices.put(np.flatnonzero(kept), device)
-        sparse = ReadPlan.of(policy, found, owned, Hkv) if len(found) else None
+        if len(step) and step.full.any():
+            mask = np.ones(int(new.sum()), dtype=bool)
+            mask[step.token] = False
+            full = devices.put(np.flatnonzero(mask), device)
+        sparse = ReadPlan.of(policy, step, owned, Hkv) if len(step) else None
         return StepReads(positions, full, sparse)
 
 
 def head_by_head(kv_cache: Tensor) -> Tensor:
-    """A cache of blocks of Hkv heads as one of Hkv times as many blocks of one head each.
-
-    Args:
-        kv_cache: (blocks, Hkv, tokens, numbers).
+    """A cache (blocks, Hkv, tokens, numbers) as one of Hkv times as many blocks of one head each.
 
     Raises:
         InvalidValue: the heads of a block and the blocks do not follow each other evenly.
     """
-    count, Hkv, block, both = kv_cache.shape
+    count, Hkv, block, numbers = kv_cache.shape
     if kv_cache.stride(0) != Hkv * kv_cache.stride(1):
         allowed = "one in which the heads of all blocks lie evenly spaced, HND"
         raise InvalidValue("kv_cache_layout", tuple(kv_cache.stride()), allowed)
     strides = (kv_cache.stride(1), kv_cache.stride(1), kv_cache.stride(2), kv_cache.stride(3))
-    return kv_cache.as_strided((count * Hkv, 1, block, both), strides)
+    return kv_cache.as_strided((count * Hkv, 1, block, numbers), strides)

@@ -1,4 +1,4 @@
-"""What decode queries read, by request and by all of a server."""
+"""What decode queries read, by request and in all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from attention.contract import Counts
-from lil.serving.blocks.policy import BlockPolicy, Mask
+from lil.serving.blocks.policies import BlockPolicy, Mask
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Reads:
     blocks_compared: int = 0
 
     def add(self, other: Reads) -> None:
-        """Count another's as well."""
+        """Add another's counts."""
         for name, value in asdict(other).items():
             setattr(self, name, getattr(self, name) + value)
 
@@ -38,7 +38,6 @@ class ReadCounts:
     """Counts the reads of each request that runs, and of all.
 
     Args:
-        policy: of the sparse layers.
         sparse: layers that are sparse.
         dense: layers that read everything.
     """
@@ -49,36 +48,32 @@ class ReadCounts:
         self.running: dict[str, Reads] = {}
 
     def step(
-        self, names: Sequence[str], past: Counts, new: Counts, prompt: Counts, whole: Mask
+        self, names: Sequence[str], past: Counts, new: Counts, prompt: Counts, in_full: Mask
     ) -> Reads:
-        """Count a step.
+        """Count a step of R requests; what it adds to the total.
 
         Args:
-            names: of the requests, R.
             past, new, prompt: tokens before the step, in it, and of the prompt, (R,).
-            whole: which requests are read in full, (R,).
-
-        Returns:
-            What it adds to the total.
+            in_full: which requests are read in full, (R,).
         """
         first = np.maximum(past, prompt)
         count = np.maximum(past + new - first, 0)
         row = np.repeat(np.arange(len(count)), count)
         seen = first[row] + np.arange(len(row)) - (np.cumsum(count) - count)[row] + 1
-        policy = self.policy
-        in_full = whole[row]
-        read = np.where(in_full, seen, policy.tokens_read(seen)) * self.sparse + seen * self.dense
-        compared = np.where(in_full, 0, policy.blocks_compared(seen)) * self.sparse
+        full = in_full[row]
+        read = np.where(full, seen, self.policy.tokens_read(seen))
+        read = read * self.sparse + seen * self.dense
+        compared = np.where(full, 0, self.policy.blocks_compared(seen)) * self.sparse
         of_full = seen * (self.sparse + self.dense)
-        sums = (np.bincount(row, each, len(count)) for each in (read, of_full, compared))
-        new_total = Reads()
+        sums = (np.bincount(row, numbers, len(count)) for numbers in (read, of_full, compared))
+        step_total = Reads()
         for name, queries, *rest in zip(names, count, *sums, strict=True):
             if queries:
-                one = Reads(int(queries), *(int(value) for value in rest))
-                self.running.setdefault(name, Reads()).add(one)
-                new_total.add(one)
-        self.total.add(new_total)
-        return new_total
+                reads = Reads(int(queries), *map(int, rest))
+                self.running.setdefault(name, Reads()).add(reads)
+                step_total.add(reads)
+        self.total.add(step_total)
+        return step_total
 
     def end(self, name: str) -> Reads | None:
         """What a request read that has ended; None where it generated nothing."""

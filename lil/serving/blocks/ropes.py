@@ -7,13 +7,12 @@ from torch import Tensor
 
 
 class RopeTable:
-    """Turns vectors from one position to another.
+    """Turns vectors from one position to another, in float32.
 
     Args:
-        table: cosines and sines of each position side by side, (positions, R); the first R of D
-            numbers of a head are turned. A factor that some models multiply both with is taken out.
-        halves: whether a pair is made of a number of the first and one of the second half, else of
-            two neighbours.
+        table: cosines and sines of each position, side by side, (positions, R); the first R of D
+            numbers of a head are turned. A factor on both, as some models have, is taken out.
+        halves: whether a pair has a number of each half; otherwise two neighbours are a pair.
     """
 
     def __init__(self, table: Tensor, halves: bool) -> None:
@@ -23,11 +22,11 @@ class RopeTable:
         self.turned = 2 * cos.shape[-1]
 
     def to_start(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Vectors (N, ..., D) turned from their positions (N,) to position 0, in float32."""
+        """Vectors (N, ..., D) turned from their positions (N,) to position 0."""
         return self._turn(x, self.cos[positions], -self.sin[positions])
 
     def shift(self, x: Tensor, positions: Tensor, to: int) -> Tensor:
-        """Vectors (N, ..., D) turned from their positions (N,) to one, in float32."""
+        """Vectors (N, ..., D) turned from their positions (N,) to position `to`."""
         cos, sin = self.cos[positions], -self.sin[positions]
         c, s = self.cos[to], self.sin[to]
         return self._turn(x, cos * c - sin * s, sin * c + cos * s)
@@ -36,10 +35,7 @@ class RopeTable:
         shape = (len(cos), *([1] * (x.dim() - 2)), cos.shape[-1])
         cos, sin = cos.view(shape), sin.view(shape)
         part, rest = x[..., : self.turned].float(), x[..., self.turned :].float()
-        if self.halves:
-            one, two = part.chunk(2, dim=-1)
-            both = torch.cat((one * cos - two * sin, two * cos + one * sin), dim=-1)
-        else:
-            one, two = part[..., ::2], part[..., 1::2]
-            both = torch.stack((one * cos - two * sin, two * cos + one * sin), dim=-1).flatten(-2)
-        return torch.cat((both, rest), dim=-1) if rest.shape[-1] else both
+        a, b = part.chunk(2, dim=-1) if self.halves else (part[..., ::2], part[..., 1::2])
+        pairs = (a * cos - b * sin, b * cos + a * sin)
+        done = torch.cat(pairs, -1) if self.halves else torch.stack(pairs, -1).flatten(-2)
+        return torch.cat((done, rest), dim=-1)

@@ -12,44 +12,41 @@ from typing import Any, ClassVar
 
 from attention.errors import InvalidValue
 from lil import penalties
+from lil.penalties import Penalty
+
+#: The releases whose internal classes are extended here and in `lil.serving.vllm.sparse`.
+SUPPORTED = "0.32"
 
 try:
     import vllm
 except ImportError as error:
     raise InvalidValue("vllm", None, "an installed vLLM, see docs/serving.md") from error
-try:
-    from vllm.v1.sample import logits_processor as runner_1
-    from vllm.v1.worker.gpu.sample import logits_processor as runner_2
+if not vllm.__version__.startswith(f"{SUPPORTED}."):
+    allowed = f"{SUPPORTED}.*: other releases may have other internals (pip install 'vllm"
+    raise InvalidValue("vllm", vllm.__version__, f"{allowed}=={SUPPORTED}.*')")
 
-    from lil.serving.vllm.requests import PenaltyValues, StoppingValues
-except ImportError as error:
-    allowed = f"0.32 or newer, for whose processors these are made ({error})"
-    raise InvalidValue("vllm", vllm.__version__, allowed) from error
+from vllm.v1.sample import logits_processor as runner_1  # noqa: E402
+from vllm.v1.worker.gpu.sample import logits_processor as runner_2  # noqa: E402
+
+from lil.serving.vllm.requests import check_stopping, penalty_for  # noqa: E402
 
 __all__ = ["DRYPenalty", "LZPenalty", "PresenceWindowPenalty", "StopOn"]
 
 
-class _Processor:
-    """What vLLM is given: the object is that of the runner that makes it.
+def _is_runner_1(runner: tuple[Any, ...]) -> bool:
+    """Whether these are arguments of V1, `(device, is_pin_memory)`, and not V2's, `(req_states,)`.
 
-    Args:
-        vllm_config: of the engine.
-        runner: `(device, is_pin_memory)` from the V1 runner, `(req_states,)` from V2.
+    Raises:
+        InvalidValue: neither.
     """
-
-    def __new__(cls, vllm_config: Any, *runner: Any) -> Any:
-        if len(runner) not in (1, 2):
-            allowed = "those of the V1 runner (device, is_pin_memory) or of V2 (req_states)"
-            raise InvalidValue("arguments", runner, f"{allowed}: another version of vLLM?")
-        return cls._made(vllm_config, *runner)
-
-    @classmethod
-    def _made(cls, vllm_config: Any, *runner: Any) -> Any:
-        raise NotImplementedError
+    if len(runner) not in (1, 2):
+        allowed = "those of the V1 runner (device, is_pin_memory) or of V2 (req_states)"
+        raise InvalidValue("arguments", runner, f"{allowed}: another version of vLLM?")
+    return len(runner) == 2
 
 
-class _Penalty(_Processor):
-    values: ClassVar[PenaltyValues]
+class _Penalty:
+    kind: ClassVar[type[Penalty]]
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
@@ -58,59 +55,56 @@ class _Penalty(_Processor):
         Raises:
             InvalidValue: an unknown value, or one that the penalty refuses.
         """
-        cls.values.of(sampling_params)
+        penalty_for(cls.kind, sampling_params)
 
-    @classmethod
-    def _made(cls, vllm_config: Any, *runner: Any) -> Any:
+    def __new__(cls, vllm_config: Any, *runner: Any) -> Any:
         # Imported where an engine asks: the process that checks requests needs none of it.
         from lil.serving.vllm import v1, v2
 
-        kind = v1.PenaltyProcessor if len(runner) == 2 else v2.PenaltyProcessor
-        return kind(cls.values, vllm_config, *runner)
+        processor = v1.PenaltyProcessor if _is_runner_1(runner) else v2.PenaltyProcessor
+        return processor(cls.kind, vllm_config, *runner)
 
 
 class LZPenalty(_Penalty):
     """The LZ penalty (`lil.LZPenalty`) of requests with `lz` or `lz_alpha`, `lz_formula` and so on.
 
     Raises:
-        InvalidValue: `additional_config` holds what cannot be used, or V1 decodes drafts.
+        InvalidValue: `additional_config` holds what cannot be used, or drafts are decoded.
     """
 
-    values = PenaltyValues(penalties.LZPenalty)
+    kind = penalties.LZPenalty
 
 
 class DRYPenalty(_Penalty):
     """DRY (`lil.penalties.DRYPenalty`) of requests with `dry` or `dry_multiplier` and so on.
 
     Raises:
-        InvalidValue: `additional_config` holds what cannot be used, or V1 decodes drafts.
+        InvalidValue: as of `LZPenalty`.
     """
 
-    values = PenaltyValues(penalties.DRYPenalty)
+    kind = penalties.DRYPenalty
 
 
 class PresenceWindowPenalty(_Penalty):
     """`lil.penalties.PresenceWindowPenalty` of requests with `presence_window` and so on.
 
     Raises:
-        InvalidValue: `additional_config` holds what cannot be used, or V1 decodes drafts.
+        InvalidValue: as of `LZPenalty`.
     """
 
-    values = PenaltyValues(penalties.PresenceWindowPenalty)
+    kind = penalties.PresenceWindowPenalty
 
 
-class StopOn(_Processor):
+class StopOn:
     """Ends requests with `stop_on`, or their thinking, when a detector fires.
 
-    V1 sees every token before the next is chosen, so nothing is late. V2 copies what is new from
-    the device every `stop_on_every` tokens and may be as many late.
+    V1 sees every token before the next is chosen, so a verdict is never late. V2 copies new tokens
+    from the device every `stop_on_every` tokens and may be as many late.
 
     Raises:
         InvalidValue: `additional_config` holds what cannot be used, the tokenizer has no bytes for
             its tokens or not the words of the cue, or drafts are decoded.
     """
-
-    values = StoppingValues()
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
@@ -119,14 +113,13 @@ class StopOn(_Processor):
         Raises:
             InvalidValue: an unknown value, detector or parameter, or a request without an end.
         """
-        cls.values.check(sampling_params)
+        check_stopping(sampling_params)
 
-    @classmethod
-    def _made(cls, vllm_config: Any, *runner: Any) -> Any:
+    def __new__(cls, vllm_config: Any, *runner: Any) -> Any:
         from lil.serving.vllm import v1, v2
 
-        kind = v1.StoppingProcessor if len(runner) == 2 else v2.StoppingProcessor
-        return kind(cls.values, vllm_config, *runner)
+        processor = v1.StoppingProcessor if _is_runner_1(runner) else v2.StoppingProcessor
+        return processor(vllm_config, *runner)
 
 
 for _processor in (LZPenalty, DRYPenalty, PresenceWindowPenalty, StopOn):

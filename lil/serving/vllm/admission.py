@@ -1,10 +1,10 @@
-"""What vLLM's HTTP server is asked that none of our processors would ever see.
+"""Checks requests for what none of our processors would ever see.
 
     vllm serve MODEL --logits-processors ... --middleware lil.serving.vllm.admission.RequestCheck
 
 A processor checks a request's values where it is loaded and where the engine hands them on. Beam
-search hands none on: the server drops them and asks for single tokens. Nor are values looked at
-whose processor was not loaded. Both would be void in silence; here they are refused.
+search hands none on: the server drops them and asks for single tokens. Values whose processor was
+not loaded are not looked at. Both would be void in silence; here they are refused.
 """
 
 from __future__ import annotations
@@ -19,10 +19,18 @@ from vllm.config import VllmConfig
 
 from attention.errors import InvalidValue
 from lil.serving import vllm as processors
-from lil.serving.keys import CUE, PENALTIES, STOPPING, penalty_keys
-from lil.serving.values import OFF, penalty_of
-from lil.serving.vllm.requests import served
-from lil.serving.vllm.values import ATTENTION, FULL, check_values
+from lil.serving.values import (
+    ATTENTION,
+    CUE,
+    FULL,
+    OFF,
+    PENALTIES,
+    STOPPING,
+    check_attention,
+    penalty_keys,
+    penalty_of,
+)
+from lil.serving.vllm.requests import server_values
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -31,50 +39,57 @@ Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None
 
 #: Where a request has its own values, and where it asks for a search with beams.
 VALUES, BEAMS = "vllm_xargs", "use_beam_search"
+#: Bytes of a body that is read to be checked; a larger one is refused.
+LARGEST_BODY = 64 * 2**20
 
 
 class RequestCheck:
     """An ASGI middleware that answers with HTTP 400 what would be asked for in vain.
 
-    It reads JSON bodies and passes on everything that it does not refuse as it came.
+    It reads JSON bodies and passes on everything that it accepts as it came.
 
     Args:
-        app: what answers; its state holds the engine's configuration.
+        app: answers the requests; its state holds the engine's configuration.
     """
 
     def __init__(self, app: Application) -> None:
         self._app = app
-        self._server: ServerOptions | None = None
+        self._options: ServerOptions | None = None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer a request, or have it answered."""
         if scope["type"] != "http" or scope["method"] != "POST" or not _is_json(scope):
             await self._app(scope, receive, send)
             return
-        came: list[Message] = []
-        while not came or (came[-1]["type"] == "http.request" and came[-1].get("more_body")):
-            came.append(await receive())
-        if self._server is None:  # the engine is there before the first request, not before the app
-            self._server = ServerOptions(scope["app"].state.vllm_config)
+        messages: list[Message] = []
+        size = 0
+        while not messages or (
+            messages[-1]["type"] == "http.request" and messages[-1].get("more_body")
+        ):
+            messages.append(await receive())
+            size += len(messages[-1].get("body", b""))
+            if size > LARGEST_BODY:
+                error = InvalidValue("body", f"{size:,} bytes", f"at most {LARGEST_BODY:,} bytes")
+                await _refuse(error, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, send)
+                return
+        if self._options is None:  # the engine is there before the first request, not earlier
+            self._options = ServerOptions(scope["app"].state.vllm_config)
         try:
-            self._server.require(_body(came))
+            self._options.accept(_body(messages))
         except InvalidValue as error:
-            await _refuse(error, send)
+            await _refuse(error, HTTPStatus.BAD_REQUEST, send)
             return
-        again = iter(came)
+        remaining = iter(messages)
 
-        async def replayed() -> Message:
-            message = next(again, None)
+        async def replay() -> Message:
+            message = next(remaining, None)
             return await receive() if message is None else message
 
-        await self._app(scope, replayed, send)
+        await self._app(scope, replay, send)
 
 
 class ServerOptions:
-    """What a server heeds of a request's values.
-
-    Args:
-        config: of the engine.
+    """What a server does with a request's values.
 
     Raises:
         InvalidValue: `additional_config` holds what cannot be used.
@@ -82,47 +97,47 @@ class ServerOptions:
 
     def __init__(self, config: VllmConfig) -> None:
         self._loaded = _loaded(config)
-        self._defaults = served(config)
+        self._defaults = server_values(config)
 
-    def require(self, body: Mapping[str, Any]) -> None:
+    def accept(self, body: Mapping[str, Any]) -> None:
         """Refuse a request of which something would be void.
-
-        Args:
-            body: as it came.
 
         Raises:
             InvalidValue: a value whose processor is not loaded; another attention than full or the
-                server's; beams beside a penalty, a detector or sparse attention, be it the
+                server's; beams together with a penalty, a detector or sparse attention, be it the
                 request's or the server's.
         """
-        given = body.get(VALUES)
-        given = given if isinstance(given, Mapping) else {}
-        for key in given:
-            name = _processor(key)
+        values = body.get(VALUES)
+        values = values if isinstance(values, Mapping) else {}
+        for key in values:
+            name = _processor_of(key)
             if name is not None and name not in self._loaded:
                 allowed = f"nothing: the server was started without lil.serving.vllm:{name}"
-                raise InvalidValue(f"{VALUES}.{key}", given[key], allowed)
-        check_values(given)
-        if not body.get(BEAMS):
-            return
-        if ATTENTION in self._defaults and given.get(ATTENTION) != FULL:
-            allowed = (
-                f"false, or {ATTENTION} = {FULL!r}: each token of a beam is a prompt, read in full"
-            )
-            raise InvalidValue(BEAMS, body[BEAMS], allowed)
-        for kind in PENALTIES:
-            if kind.__name__ in self._loaded:
-                penalty = penalty_of(kind, given, penalty_of(kind, self._defaults))
-                if penalty is not None and not penalty.neutral:
-                    _refuse_beams(body, kind.name)
-        stop_on = given.get("stop_on", self._defaults.get("stop_on", OFF[0]))
+                raise InvalidValue(f"{VALUES}.{key}", values[key], allowed)
+        check_attention(values)
+        if body.get(BEAMS):
+            self._refuse_beams(body[BEAMS], values)
+
+    def _refuse_beams(self, beams: object, values: Mapping[str, Any]) -> None:
+        if ATTENTION in self._defaults and values.get(ATTENTION) != FULL:
+            allowed = f"false, or {ATTENTION} = {FULL!r}: a beam is a prompt, which is read in full"
+            raise InvalidValue(BEAMS, beams, allowed)
+        penalties = {
+            kind.name: penalty_of(kind, values, penalty_of(kind, self._defaults))
+            for kind in PENALTIES
+            if kind.__name__ in self._loaded
+        }
+        active = [
+            name
+            for name, penalty in penalties.items()
+            if penalty is not None and not penalty.neutral
+        ]
+        stop_on = values.get("stop_on", self._defaults.get("stop_on", OFF[0]))
         if "StopOn" in self._loaded and str(stop_on).lower() not in OFF:
-            _refuse_beams(body, "stop_on")
-
-
-def _refuse_beams(body: Mapping[str, Any], beside: str) -> None:
-    allowed = f"false, or {beside} = 'off': beams are searched by the model's own scores"
-    raise InvalidValue(BEAMS, body[BEAMS], allowed)
+            active.append("stop_on")
+        if active:
+            allowed = f"false, or {active[0]} = 'off': beams are searched by the model's own scores"
+            raise InvalidValue(BEAMS, beams, allowed)
 
 
 def _is_json(scope: Mapping[str, Any]) -> bool:
@@ -131,58 +146,49 @@ def _is_json(scope: Mapping[str, Any]) -> bool:
 
 
 def _body(messages: list[Message]) -> Mapping[str, Any]:
-    """A request's JSON object, an empty one where there is none: that is for the server to say."""
+    """A request's JSON object; an empty one where there is none, which the server refuses."""
     try:
-        body = json.loads(b"".join(one.get("body", b"") for one in messages))
-    except ValueError:
+        body = json.loads(b"".join(message.get("body", b"") for message in messages))
+    except (ValueError, RecursionError):  # the latter of brackets in brackets in brackets
         return {}
     return body if isinstance(body, Mapping) else {}
 
 
-def _processor(key: str) -> str | None:
-    """The class that heeds a value; None where it is none of ours."""
+def _processor_of(key: str) -> str | None:
+    """The name of the class that reads a value; None where it is none of ours."""
     if key in (*STOPPING, CUE):
         return "StopOn"
-    owner = next((one for one in PENALTIES if key == one.name or key in penalty_keys(one)), None)
-    return None if owner is None else owner.__name__
+    kinds = (kind for kind in PENALTIES if key == kind.name or key in penalty_keys(kind))
+    return next((kind.__name__ for kind in kinds), None)
 
 
 def _loaded(config: VllmConfig) -> set[str]:
-    """Names of our classes that the server was started with; a scheduler of ours is `StopOn`."""
-    classes = [_named(one, ":") for one in config.model_config.logits_processors or ()]
-    names = {
+    """Names of our processors that the server was started with, subclasses of them included."""
+    classes = [_class(processor) for processor in config.model_config.logits_processors or ()]
+    return {
         name
         for name in processors.__all__
-        for one in classes
-        if issubclass(one, getattr(processors, name))
+        if any(issubclass(kind, getattr(processors, name)) for kind in classes)
     }
-    scheduler = config.scheduler_config.scheduler_cls
-    if scheduler is not None:
-        from lil.serving.vllm.scheduler import AsyncStopScheduler, StopScheduler
-
-        if issubclass(_named(scheduler, "."), (AsyncStopScheduler, StopScheduler)):
-            names.add("StopOn")
-    return names
 
 
-def _named(one: str | type, dot: str) -> type:
-    if not isinstance(one, str):
-        return one
-    module, _, name = one.rpartition(dot)
-    found: type = getattr(importlib.import_module(module), name)
-    return found
+def _class(processor: str | type) -> type:
+    if not isinstance(processor, str):
+        return processor
+    module, _, name = processor.rpartition(":")
+    kind: type = getattr(importlib.import_module(module), name)
+    return kind
 
 
-async def _refuse(error: InvalidValue, send: Send) -> None:
+async def _refuse(error: InvalidValue, status: HTTPStatus, send: Send) -> None:
     """An answer in the form in which the server gives its own."""
-    status = HTTPStatus.BAD_REQUEST
-    told = {
+    fields = {
         "message": str(error),
         "type": "BadRequestError",
         "param": error.field,
         "code": status.value,
     }
-    body = json.dumps({"error": told}).encode()
+    body = json.dumps({"error": fields}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status.value, "headers": headers})
     await send({"type": "http.response.body", "body": body})

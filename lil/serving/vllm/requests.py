@@ -1,4 +1,4 @@
-"""What a vLLM request and server say of penalties and of stopping, for both runners."""
+"""What a vLLM server and its requests ask for, for both runners."""
 
 from __future__ import annotations
 
@@ -16,37 +16,71 @@ from attention.errors import InvalidValue, check_int
 from lil.detectors import Answer
 from lil.detectors.budget import Budget
 from lil.penalties import Penalty
-from lil.serving.counters import Counters
 from lil.serving.ending import Ending, Limits, Words, end_of
-from lil.serving.keys import CUE, require_known
-from lil.serving.values import Stopping, penalty_of, stopping_of
-from lil.serving.verdict_log import VerdictLog
-from lil.serving.vllm.values import ATTENTION, ATTENTION_FILE, PART, check_worker
+from lil.serving.monitoring import VerdictLog
+from lil.serving.values import (
+    ATTENTION,
+    ATTENTION_FILE,
+    CUE,
+    FULL,
+    Stopping,
+    penalty_of,
+    require_known,
+    stopping_of,
+)
 
-#: Where verdicts are written, a line each; tokens between two looks of the V2 runner.
+#: The part of `--additional-config` that is ours: the same values as in a request.
+PART = "lil"
+#: The server's file of verdicts, and the tokens between two looks of the V2 runner.
 FILE, EVERY = "stop_on_file", "stop_on_every"
-#: What the latter is where a look waits for the device, unless the server was told otherwise.
+#: The latter where a look waits for the device.
 SELDOM = 25
+#: The package of the workers that make layers sparse.
+WORKERS = "lil.serving.vllm.sparse."
 
 
-def served(config: VllmConfig) -> Mapping[str, Any]:
-    """What the server was started with.
+def config_values(config: VllmConfig) -> Mapping[str, Any]:
+    """Our part of what the server was started with.
 
     Raises:
-        InvalidValue: no table, or a value that nobody reads.
+        InvalidValue: it is no table.
     """
     more = config.additional_config
-    given = more.get(PART, {}) if isinstance(more, Mapping) else {}
-    if not isinstance(given, Mapping):
-        raise InvalidValue(f"additional_config.{PART}", given, "a table of values")
-    require_known(given, ("stop_on", "stop_on_tokens", CUE, FILE, EVERY, ATTENTION, ATTENTION_FILE))
-    if ATTENTION in given or ATTENTION_FILE in given:
-        check_worker(given, config.parallel_config.worker_cls)
-    return given
+    values = more.get(PART, {}) if isinstance(more, Mapping) else {}
+    if not isinstance(values, Mapping):
+        raise InvalidValue(f"additional_config.{PART}", values, "a table of values")
+    return values
 
 
-def require_plain(config: VllmConfig) -> None:
-    """Refuse speculative decoding, for what does not tell a draft's row from the next one's.
+def server_values(config: VllmConfig) -> Mapping[str, Any]:
+    """The same, checked.
+
+    Raises:
+        InvalidValue: a value that nobody reads, or a method of attention without our worker.
+    """
+    values = config_values(config)
+    names = ("stop_on", "stop_on_tokens", CUE, FILE, EVERY, ATTENTION, ATTENTION_FILE)
+    require_known(values, names)
+    for key in (ATTENTION, ATTENTION_FILE):
+        worker = str(config.parallel_config.worker_cls) if key in values else WORKERS
+        if not worker.startswith(WORKERS):
+            allowed = f"--worker-cls {WORKERS}worker.CPUWorker beside it, not {worker}"
+            raise InvalidValue(f"additional_config.{PART}.{key}", values[key], allowed)
+    return values
+
+
+def request_values(params: Any) -> Mapping[str, Any]:
+    """The extra values of a request; params are None where it generates nothing."""
+    return getattr(params, "extra_args", None) or {}
+
+
+def in_full(params: Any) -> bool:
+    """Whether a request asks for full attention."""
+    return bool(request_values(params).get(ATTENTION) == FULL)
+
+
+def require_no_drafts(config: VllmConfig) -> None:
+    """Refuse speculative decoding.
 
     Raises:
         InvalidValue: it is on.
@@ -56,88 +90,62 @@ def require_plain(config: VllmConfig) -> None:
         raise InvalidValue("speculative_config", config.speculative_config.method, allowed)
 
 
-def counters_of(config: VllmConfig) -> Counters:
-    """The counters of a worker: of those that share a model, the first tells."""
-    parallel = config.parallel_config
-    return Counters(parallel.rank % parallel.tensor_parallel_size == 0)
+def default_penalty(kind: type[Penalty], config: VllmConfig) -> Penalty | None:
+    """The penalty of requests that say nothing."""
+    return penalty_of(kind, server_values(config))
 
 
-class PenaltyValues:
-    """The values of one penalty.
+def penalty_for(
+    kind: type[Penalty], params: SamplingParams, default: Penalty | None = None
+) -> Penalty | None:
+    """The penalty that a request asks for; None where it would change nothing.
 
-    Args:
-        kind: its class.
+    Raises:
+        InvalidValue: see `penalty_of`.
     """
-
-    def __init__(self, kind: type[Penalty]) -> None:
-        self.kind = kind
-
-    def default(self, config: VllmConfig) -> Penalty | None:
-        """What requests get that say nothing."""
-        return penalty_of(self.kind, served(config))
-
-    def of(self, params: SamplingParams, default: Penalty | None = None) -> Penalty | None:
-        """What a request asks for; None where there is nothing to do.
-
-        Raises:
-            InvalidValue: an unknown value, or one that the penalty refuses.
-        """
-        penalty = penalty_of(self.kind, params.extra_args or {}, default)
-        return None if penalty is None or penalty.neutral else penalty
+    penalty = penalty_of(kind, request_values(params), default)
+    return None if penalty is None or penalty.neutral else penalty
 
 
-class StoppingValues:
-    """The values of `stop_on`."""
+def check_stopping(params: SamplingParams) -> None:
+    """Refuse what cannot be done, since a request that runs cannot be refused any more.
 
-    def check(self, params: SamplingParams) -> None:
-        """Refuse what cannot be done, so that nothing has to be refused once a request runs.
-
-        Raises:
-            InvalidValue: see `stopping_of` and `end_of`; no token that ends the request; a grammar,
-                which what is forced would break.
-        """
-        given = params.extra_args or {}
-        # What the server was started with is not known here: a token is checked against any.
-        stopping = stopping_of(given) or stopping_of({**given, "stop_on": "cycle"})
-        assert stopping is not None
-        # The engine fills in the end of text once it has admitted a request.
-        end = end_of(stopping, None if params.ignore_eos else 0, params.stop_token_ids or ())
-        if "stop_on" not in given or stopping_of(given) is None:
-            return
-        if params.structured_outputs is not None:
-            allowed = "nothing, where a grammar decides which tokens may follow"
-            raise InvalidValue("stop_on", given["stop_on"], allowed)
-        if end is None:
-            allowed = "nothing, unless some token ends the request: ignore_eos, no stop_token_ids"
-            raise InvalidValue("stop_on", given["stop_on"], allowed)
-
-    def server(self, config: VllmConfig) -> StoppingServer:
-        """What is the same for all requests of a server."""
-        return StoppingServer(config)
+    Raises:
+        InvalidValue: see `stopping_of` and `end_of`; no token ends the request; a grammar, which
+            forced tokens would break.
+    """
+    values = request_values(params)
+    requested = stopping_of(values)
+    # The server's own detectors are not known here: `stop_on_token` is checked with any.
+    stopping = requested or stopping_of({**values, "stop_on": "cycle"})
+    assert stopping is not None
+    # The engine fills in the end of text once it has admitted a request.
+    end = end_of(stopping, None if params.ignore_eos else 0, params.stop_token_ids or ())
+    if requested is None:
+        return
+    if params.structured_outputs is not None:
+        allowed = "nothing, where a grammar decides which tokens may follow"
+        raise InvalidValue("stop_on", values["stop_on"], allowed)
+    if end is None:
+        allowed = "nothing, unless some token ends the request: ignore_eos, no stop_token_ids"
+        raise InvalidValue("stop_on", values["stop_on"], allowed)
 
 
 class StoppingServer:
     """Makes the `Ending` of each request, and notes verdicts.
 
-    Args:
-        config: of the server.
-        forces: whether requests are ended by a token that is forced.
-
     Raises:
         InvalidValue: values that cannot be used, or a tokenizer without bytes for its tokens.
     """
 
-    def __init__(self, config: VllmConfig, forces: bool = True) -> None:
-        if forces:
-            require_plain(config)
-        self.forces = forces
-        given = dict(served(config))
-        self.counters = counters_of(config)
-        self.verdicts = VerdictLog(init_logger("vllm.lil"), self.counters, given.pop(FILE, None))
-        every = given.pop(EVERY, None)
+    def __init__(self, config: VllmConfig) -> None:
+        require_no_drafts(config)
+        values = dict(server_values(config))
+        self.verdicts = VerdictLog(init_logger("vllm.lil"), values.pop(FILE, None))
+        every = values.pop(EVERY, None)
         self._every = None if every is None else check_int(EVERY, every, 1)
-        self._cue = given.pop(CUE, Answer.cue)
-        self._default = stopping_of(given, cue=self._cue, trusted=True)
+        self._cue = values.pop(CUE, Answer.cue)
+        self._default = stopping_of(values, cue=self._cue, trusted=True)
         model = config.model_config
         self._longest = model.max_model_len
         self._words = Words(
@@ -147,19 +155,15 @@ class StoppingServer:
                 trust_remote_code=model.trust_remote_code,
             )
         )
-        # What any request may ask for has to be possible, since here none can be refused any more.
+        # Any request may ask for an answer, and none can be refused once it runs.
         self._words.check([Budget(tokens=1, on_stop=Answer(cue=self._cue))])
         if self._default is not None:
             self._words.check(self._default.detectors)
-            for detector in self._default.detectors if not forces else ():
-                if not detector.action.ends:
-                    allowed = "stop: a scheduler forces no tokens, lil.serving.vllm:StopOn does"
-                    raise InvalidValue("on_stop", detector.action.name, allowed)
 
     def every(self, device: torch.device) -> int:
-        """Tokens between two looks of a runner that keeps them on a device.
+        """Tokens between two looks of a runner that keeps them on this device.
 
-        Where they lie in the host's memory a look waits for nothing, and each is looked at.
+        A look at the host's memory waits for nothing, so each token is looked at there.
         """
         if self._every is not None:
             return self._every
@@ -168,37 +172,29 @@ class StoppingServer:
     def stopping(self, params: SamplingParams) -> Stopping | None:
         """When a request whose values were checked is to be ended; None: never.
 
-        What the server was started with leaves those alone that it cannot end.
+        The server's own detectors leave requests alone that cannot be ended.
         """
-        stopping = stopping_of(params.extra_args or {}, self._default, cue=self._cue)
+        stopping = stopping_of(request_values(params), self._default, cue=self._cue)
         if stopping is None:
             return None
         end = end_of(stopping, params.eos_token_id, params.stop_token_ids or ())
-        forcible = end is not None and params.structured_outputs is None
-        return stopping if forcible or not self.forces else None
+        return stopping if end is not None and params.structured_outputs is None else None
 
     def ending(self, stopping: Stopping, params: SamplingParams, prompt: Sequence[int]) -> Ending:
-        """What watches a request.
-
-        Args:
-            stopping: when it is to be ended.
-            params: of the request.
-            prompt: its tokens before the first generated one.
-        """
+        """What watches a request with this prompt, its tokens before the first generated one."""
         eos, stops = params.eos_token_id, params.stop_token_ids or ()
-        ends = frozenset(one for one in (eos, *stops) if one is not None)
+        ends = frozenset(token for token in (eos, *stops) if token is not None)
         room = self._longest - len(prompt)
         most = room if params.max_tokens is None else min(room, params.max_tokens)
         limits = Limits(ends, end_of(stopping, eos, stops), params.min_tokens, most)
         return Ending(stopping, self._words.text(prompt), self._words, limits)
 
     def see(self, ending: Ending, tokens: Sequence[int], known: int = 0) -> None:
-        """Show a request its next tokens, and note what comes of them.
+        """Show a request its next tokens, and note the verdict they bring.
 
         Args:
-            ending: what watches it.
-            tokens: as many as are looked at together.
-            known: generated tokens that it had been shown before its engine put it back.
+            known: generated tokens that it was shown before its engine put it back: verdicts among
+                them have been noted.
         """
         verdict = ending.see(tokens)
         if verdict is not None and ending.seen > known:

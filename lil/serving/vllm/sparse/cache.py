@@ -17,24 +17,20 @@ from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
 from vllm.v1.request import Request
 
 from lil.serving.blocks import BlockPolicy
-from lil.serving.vllm.values import in_full
+from lil.serving.vllm.requests import in_full
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Spec(FullAttentionSpec):
-    """Full attention's cache, of a model in which some layers are sparse.
-
-    Attributes:
-        policy: of the sparse layers.
-    """
+    """Full attention's cache, of a model in which some layers are sparse under this policy."""
 
     policy: BlockPolicy = field()
 
     @classmethod
     def of(cls, spec: FullAttentionSpec, policy: BlockPolicy) -> Self:
         """The same cache under a policy."""
-        made: Self = replace_as(spec, cls, policy=policy)
-        return made
+        sparse: Self = replace_as(spec, cls, policy=policy)
+        return sparse
 
     @classmethod
     def merge(cls, specs: list[Self]) -> Self:
@@ -55,40 +51,39 @@ class GivenBackSpec(_Spec):
 class KeptManager(FullAttentionManager):
     """Shares by prefix what was read in full alone."""
 
-    #: No hit inside a block, whose tail would be copied: what is remembered of a block is of all
-    #: its tokens, and does not come with a copy.
+    #: No hit inside a block, whose tail would be copied: a block's summary is of all its tokens and
+    #: does not come with a copy.
     supports_fine_grained_hash_lookup = False
 
     def __init__(self, kv_cache_spec: _Spec, **kwargs: Any) -> None:
         super().__init__(kv_cache_spec, **kwargs)
         self.policy = kv_cache_spec.policy
-        # Requests and the tokens of their first prompt: a session's prompt grows by what it wrote.
-        self.told: dict[str, int] = {}
-        # Those that asked to be read in full; the others are sparse.
+        #: Requests and the tokens of their first prompt: a session's prompt grows by what it wrote.
+        self.prompts: dict[str, int] = {}
+        #: Requests that are read in full; the others are sparse.
         self.in_full: set[str] = set()
-        # Those that may be given more to read, over all that there was.
+        #: Requests that may be given more to read, over all that there was.
         self.resumable: set[str] = set()
 
     def cache_blocks(
         self, request: Request, num_tokens: int, retention_interval: int | None = None, **more: Any
     ) -> None:
         name, full = request.request_id, in_full(request.sampling_params)
-        if name not in self.told:
-            self.told[name] = request.num_prompt_tokens
+        if name not in self.prompts:
+            self.prompts[name] = request.num_prompt_tokens
             if full:
                 self.in_full.add(name)
         if request.resumable:
             self.resumable.add(name)
-        if not full:  # of a session whose next part does not ask for it any more, too
+        if not full:  # also of a session whose next part does not ask for it any more
             self.in_full.discard(name)
         if name not in self.in_full:
-            most = self.told[name]
-            _hash_only(request, most, self.block_pool.hash_block_size)
-            num_tokens = min(num_tokens, most)
+            _hash_only(request, self.prompts[name], self.block_pool.hash_block_size)
+            num_tokens = min(num_tokens, self.prompts[name])
         super().cache_blocks(request, num_tokens, retention_interval, **more)
 
     def pop_blocks_for_free(self, request_id: str) -> Any:
-        self.told.pop(request_id, None)
+        self.prompts.pop(request_id, None)
         self.in_full.discard(request_id)
         self.resumable.discard(request_id)
         return super().pop_blocks_for_free(request_id)
@@ -109,20 +104,15 @@ class GivenBackManager(KeptManager):
     ) -> None:
         if num_prompt_tokens is None or processed_computed_tokens < num_prompt_tokens:
             return
-        if request_id not in self.told or request_id in self.in_full | self.resumable:
+        if request_id not in self.prompts or request_id in self.in_full | self.resumable:
             return
         # The next query sees one token more than have been computed.
         start, end = self.policy.gap(np.array([processed_computed_tokens + 1]))
         self._remove_blocks_in_range(request_id, int(start[0]), int(end[0]))
 
 
-class _Bounded:
-    """Hashes of a request's first blocks alone.
-
-    Args:
-        hashes: of all blocks that are new.
-        most: blocks that may be hashed.
-    """
+class _FirstHashes:
+    """Hashes of a request's first `most` blocks alone."""
 
     def __init__(self, hashes: Any, most: int) -> None:
         self.hashes, self.most = hashes, most
@@ -132,15 +122,15 @@ class _Bounded:
         return self.hashes(request)[:room] if room > 0 else []
 
 
-def _hash_only(request: Request, most: int, block: int) -> None:
-    """Let a request be known by its first tokens alone.
+def _hash_only(request: Request, tokens: int, block: int) -> None:
+    """Let a request be looked up by its first tokens alone.
 
-    One that was put back is looked up with all its tokens, and would find those that another read
+    One that was put back is looked up with all its tokens, and would match those that another read
     in full.
     """
-    if not isinstance(request._block_hasher, _Bounded):
-        request._block_hasher = _Bounded(request._block_hasher, most // block)
-        del request.block_hashes[most // block :]
+    if not isinstance(request._block_hasher, _FirstHashes):
+        request._block_hasher = _FirstHashes(request._block_hasher, tokens // block)
+        del request.block_hashes[tokens // block :]
 
 
 def register() -> None:

@@ -1,23 +1,137 @@
-"""The worker for GPUs, which makes the layers of its model sparse. It has not run on a GPU so far.
+"""The worker for GPUs, over vLLM's FlashAttention. It has not run on a GPU so far.
 
     VLLM_USE_V2_MODEL_RUNNER=0 vllm serve MODEL --attention-backend FLASH_ATTN \
       --worker-cls lil.serving.vllm.sparse.gpu_worker.GPUWorker \
       --additional-config '{"lil": {"attention": "quest(budget=1024)"}}'
 
-A module of its own: vLLM's worker for CPUs, once it is imported, changes torch.
+FlashInfer is refused: it is told of its tables while the host plans a step, once for all layers,
+and here each layer chooses its own blocks on the device. This is a module of its own because
+vLLM's worker for CPUs, once it is imported, changes torch.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
+import numpy as np
 from vllm import envs
 from vllm.platforms import current_platform
-from vllm.v1.attention.backends.flash_attn import FlashAttentionBackend
+from vllm.utils.torch_utils import is_quantized_kv_cache
+from vllm.v1.attention.backend import AttentionCGSupport, CommonAttentionMetadata
+from vllm.v1.attention.backends import flash_attn
+from vllm.v1.attention.backends.flash_attn import (
+    FlashAttentionBackend,
+    FlashAttentionImpl,
+    FlashAttentionMetadata,
+    FlashAttentionMetadataBuilder,
+)
+from vllm.v1.kv_cache_interface import KVCacheLayout
 
+from attention.contract import Counts
 from attention.errors import InvalidValue
-from lil.serving.vllm.sparse.common_worker import SparseWorker
-from lil.serving.vllm.sparse.flash import FlashBackend, check_flash
+from lil.serving.blocks import PAGE, BlockPolicy, FlashLayer, RopeTable, StepReads
+from lil.serving.vllm.sparse.base_worker import SparseWorker
+from lil.serving.vllm.sparse.planner import StepPlanner, refuse
+
+
+@dataclass
+class FlashMetadata(StepReads, FlashAttentionMetadata):
+    """The engine's own, of all tokens or of those that are read in full."""
+
+
+class FlashBuilder(StepPlanner, FlashAttentionMetadataBuilder):
+    """Plans a step for FlashAttention."""
+
+    made = FlashMetadata
+    # The tables of a step are made anew, so a graph cannot hold them. What lies between attentions
+    # can be captured.
+    _cudagraph_support = AttentionCGSupport.NEVER
+    # Another group's metadata with another table of blocks would keep the blocks of the first.
+    supports_update_block_table = False
+
+    def seen(self, cm: CommonAttentionMetadata) -> Counts:
+        # Exact where no drafts are decoded, and a look at `seq_lens` would wait for the device.
+        seen: Counts = cm.seq_lens_cpu_upper_bound.numpy().astype(np.int64)
+        return seen
+
+
+class FlashImpl(FlashLayer, FlashAttentionImpl):
+    """`FlashLayer` in vLLM."""
+
+    @classmethod
+    def of(cls, impl: Any, policy: BlockPolicy, rope: RopeTable | None) -> Self:
+        quantised = is_quantized_kv_cache(impl.kv_cache_dtype)
+        size = "another than 256 under version 4 on this GPU, or flash_attn_version = 2"
+        refuse(
+            [
+                ("head_size", impl.head_size, impl.fa4_hd256, size),
+                ("kv_cache_dtype", impl.kv_cache_dtype, quantised, "one that is not quantised"),
+            ]
+        )
+        layer = super().of(impl, policy, rope)
+        layer.flash_version = impl.vllm_flash_attn_version
+        layer.flash_splits = 1 if impl.batch_invariant_enabled else 0
+        return layer
+
+    def kernel(self, **arguments: Any) -> Any:
+        return flash_attn.flash_attn_varlen_func(**arguments)
+
+    def read_in_full(self, *args: Any) -> None:
+        FlashAttentionImpl.forward(self, *args)
+
+
+class FlashBackend(FlashAttentionBackend):
+    """vLLM's FlashAttention whose decode queries read what a policy says."""
+
+    #: The layouts in which a head of a block lies in one piece, evenly behind the one before.
+    layouts: ClassVar[tuple[KVCacheLayout, ...]] = (KVCacheLayout.LBHNC,)
+
+    @staticmethod
+    def get_name() -> str:
+        return "LIL_SPARSE_FLASH"
+
+    @staticmethod
+    def get_impl_cls() -> type[FlashImpl]:
+        return FlashImpl
+
+    @staticmethod
+    def get_builder_cls() -> type[FlashBuilder]:
+        return FlashBuilder
+
+    @classmethod
+    def supported_kv_cache_layouts(cls) -> tuple[KVCacheLayout, ...]:
+        return cls.layouts
+
+
+def check_flash(config: Any, requested: str | None) -> None:
+    """Refuse what FlashAttention's form cannot do or nobody has compared.
+
+    Args:
+        requested: the layout of the cache that somebody asked for, VLLM_KV_CACHE_LAYOUT.
+
+    Raises:
+        InvalidValue: such a setting.
+    """
+    model, block = config.model_config, config.cache_config.block_size
+    layout = config.cache_config.kv_cache_layout or requested
+    even = (
+        "HND, VLLM_KV_CACHE_LAYOUT=HND or unset: under others the heads of blocks are not evenly "
+        "spaced, and none has a table of its own"
+    )
+    page = f"a multiple of {PAGE}, the kernel's: --block-size"
+    layouts = (None, "HND", *(layout.name for layout in FlashBackend.layouts))
+    others = model.is_mm_prefix_lm or model.is_diffusion or model.rswa_window is not None
+    causal = "one in which every token reads all before it and none behind"
+    ubatching = config.parallel_config.use_ubatching
+    refuse(
+        [
+            ("block_size", block, bool(block % PAGE), page),
+            ("kv_cache_layout", layout, layout not in layouts, even),
+            ("enable_dbo", True, ubatching, "False: a step in parts was not tried"),
+            ("model", model.model, bool(others), causal),
+        ]
+    )
 
 
 class GPUWorker(SparseWorker):
@@ -46,18 +160,18 @@ class GPUWorker(SparseWorker):
             raise InvalidValue("attention_backend", layer.attn_backend.get_name(), allowed)
 
     def determine_available_memory(self) -> int:
-        found: int = super().determine_available_memory()
+        available: int = super().determine_available_memory()
         if not self.policy.best or self.cache_config.kv_cache_memory_bytes:
-            return found
-        # What is remembered of blocks lies beside the cache and grows with it.
+            return available
+        # Summaries of blocks lie beside the cache and grow with it.
         spec = self.get_kv_cache_spec()[next(iter(self.sparse_layers))]
-        beside: int = 4 * spec.num_kv_heads * self.policy.size(spec.head_size)
+        summary: int = 4 * spec.num_kv_heads * self.policy.size(spec.head_size)
         page: int = spec.page_size_bytes
-        return found * page // (page + beside)
+        return available * page // (page + summary)
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         super().initialize_from_config(kv_cache_config)
-        # Again, since it was settled only now.
+        # Again, since the layout was settled only now.
         check_flash(self.vllm_config, None)
         if self.policy.best:
             for layer in self.sparse_layers.values():

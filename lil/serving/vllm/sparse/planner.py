@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from vllm.config import VllmConfig
 from vllm.v1.attention.backend import AttentionMetadataBuilder, CommonAttentionMetadata
 
 from attention.contract import Counts
@@ -16,20 +17,99 @@ from attention.errors import InvalidValue
 from lil.serving.blocks import (
     WHOLE,
     BlockPolicy,
+    Mask,
     Queries,
+    ReadCounts,
     ReadPlan,
     StepReads,
-    in_full_rows,
+    policy_of,
     queries,
 )
-from lil.serving.vllm.sparse.rows import ReadLog, StepRows
-from lil.serving.vllm.sparse.settings import policy_for
+from lil.serving.values import ATTENTION
+from lil.serving.vllm.requests import PART, config_values, in_full
+
+
+def policy_for(config: VllmConfig) -> BlockPolicy:
+    """The policy a server is started with.
+
+    Raises:
+        InvalidValue: none, one that cannot be kept, or an engine in which it cannot work.
+    """
+    text = config_values(config).get(ATTENTION)
+    if text is None:
+        allowed = "a method with its parameters, such as 'quest(budget=1024)'"
+        raise InvalidValue(f"additional_config.{PART}.{ATTENTION}", None, allowed)
+    check_engine(config)
+    return policy_of(text, config.cache_config.block_size)
+
+
+def check_engine(config: VllmConfig) -> None:
+    """Refuse settings of the engine under which nobody has compared tokens.
+
+    Raises:
+        InvalidValue: such a setting.
+    """
+    method = getattr(config.speculative_config, "method", None)
+    drafts = "no speculative decoding: drafts are checked in one step, by several queries"
+    connector = getattr(config.kv_transfer_config, "kv_connector", None)
+    transfer = "nothing: blocks that leave the engine carry no summaries of their keys"
+    dtype, v2 = config.cache_config.cache_dtype, config.use_v2_model_runner
+    runner = "the V1 runner, VLLM_USE_V2_MODEL_RUNNER=0: it tells how long prompts are"
+    model = config.model_config
+    refused: list[tuple[str, Any, bool, str]] = [
+        ("speculative_config", method, config.speculative_config is not None, drafts),
+        ("kv_transfer_config", connector, config.kv_transfer_config is not None, transfer),
+        ("kv_cache_dtype", dtype, dtype != "auto", "auto"),
+        ("runner", "V2", v2, runner),
+        ("model", model.model, model.use_mla, "keys of each head: MLA"),
+    ]
+    for kind in ("tensor", "pipeline", "decode_context", "prefill_context"):
+        size = getattr(config.parallel_config, f"{kind}_parallel_size", 1)
+        allowed = "1: not tried on more, and a choice for a layer needs all of its heads"
+        refused.append((f"{kind}_parallel_size", size, size != 1, allowed))
+    refuse(refused)
+
+
+def refuse(settings: list[tuple[str, Any, bool, str]]) -> None:
+    """Refuse the first setting that is wrong, of (field, value, whether it is wrong, allowed).
+
+    Raises:
+        InvalidValue: that one.
+    """
+    for field, value, wrong, allowed in settings:
+        if wrong:
+            raise InvalidValue(field, value, allowed)
+
+
+class StepRows:
+    """The rows of a step, as the engine's runner has them when it plans its attention."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+
+    def names(self, rows: int) -> list[str]:
+        """The requests of the first rows; the others are none of a request."""
+        names: list[str] = self._runner.input_batch.req_ids[:rows]
+        return names
+
+    def prompts(self, rows: int) -> Counts:
+        """Tokens of each row's prompt, (rows,); `WHOLE` where a row is none of a request."""
+        batch = self._runner.input_batch
+        prompts = np.full(rows, WHOLE)
+        known = min(rows, batch.num_reqs)
+        prompts[:known] = batch.num_prompt_tokens[:known]
+        return prompts
+
+    def in_full(self, rows: int) -> Mask:
+        """Which rows are read in full because their request asks for it, (rows,)."""
+        mask = np.zeros(rows, dtype=bool)
+        for row, name in enumerate(self.names(rows)):
+            mask[row] = in_full(self._runner.requests[name].sampling_params)
+        return mask
 
 
 class StepPlanner(AttentionMetadataBuilder):
-    """Plans a step: all of it but the choices follows from how many tokens requests have.
-
-    It stands before the engine's own builder.
+    """Plans a step; it stands before the engine's own builder.
 
     Raises:
         InvalidValue: the kernel's block is another than the server was started with.
@@ -41,10 +121,9 @@ class StepPlanner(AttentionMetadataBuilder):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.policy: BlockPolicy = policy_for(self.vllm_config)
-        #: Set by the worker: what the runner knows of a step's rows, and who counts what they read,
-        #: which one builder of a worker tells. Before that no row is one of a request.
+        #: Set by the worker; before that no row is one of a request. One builder counts reads.
         self.rows: StepRows | None = None
-        self.reads: ReadLog | None = None
+        self.reads: ReadCounts | None = None
         if self.policy.block != self.block_size:
             allowed = f"{self.policy.block}, the block that the server was started with"
             raise InvalidValue("block", self.block_size, allowed)
@@ -64,39 +143,38 @@ class StepPlanner(AttentionMetadataBuilder):
         fast_build: bool = False,
     ) -> Any:
         cm = common_attn_metadata
-        starts = cm.query_start_loc_cpu.numpy().astype(np.int64)
-        new = np.diff(starts)
-        seen = self.seen(cm)
-        past = seen - new
+        new = np.diff(cm.query_start_loc_cpu.numpy().astype(np.int64))
+        past = self.seen(cm) - new
         prompts = np.full(len(new), WHOLE)
         if self.rows is not None:
-            prompts = np.where(self.rows.whole(len(new)), WHOLE, self.rows.prompts(len(new)))
-        found = queries(self.policy, past, new, prompts)
-        if self.rows is not None and self.reads is not None:
-            self.reads.step(self.rows, past, new)
-        reads = StepReads.planned(
-            self.policy, found, past, new, cm.block_table_tensor, self.kv_cache_spec.num_kv_heads
-        )
+            whole, prompts = self.rows.in_full(len(new)), self.rows.prompts(len(new))
+            names = self.rows.names(len(new))
+            some = slice(len(names))
+            if self.reads is not None:
+                self.reads.step(names, past[some], new[some], prompts[some], whole[some])
+            prompts = np.where(whole, WHOLE, prompts)
+        step = queries(self.policy, past, new, prompts)
+        heads = self.kv_cache_spec.num_kv_heads
+        reads = StepReads.planned(self.policy, step, past, new, cm.block_table_tensor, heads)
         part = cm
         if reads.sparse is not None:
-            part = self._in_full(cm, found, past)
+            part = self._in_full(cm, step, past)
             reads.sparse.prepared = self.prepared(reads.sparse)
             # Nobody is scheduled ahead where nothing is read in full.
             fast_build = fast_build or reads.full is None
-        built = super().build(common_prefix_len, part, fast_build)
-        given = {one.name: getattr(built, one.name) for one in fields(built)}
-        given |= {one.name: getattr(reads, one.name) for one in fields(reads)}
+        metadata = super().build(common_prefix_len, part, fast_build)
+        values = {field.name: getattr(metadata, field.name) for field in fields(metadata)}
+        values |= vars(reads)
         if reads.sparse is not None:
-            given |= {"num_actual_tokens": cm.num_actual_tokens, "slot_mapping": cm.slot_mapping}
-        return self.made(**given)
+            values |= {"num_actual_tokens": cm.num_actual_tokens, "slot_mapping": cm.slot_mapping}
+        return self.made(**values)
 
-    def _in_full(self, cm: Any, found: Queries, past: Counts) -> Any:
+    def _in_full(self, cm: Any, step: Queries, past: Counts) -> Any:
         """The step without its sparse queries, which are the last tokens of their rows."""
-        rows, count, lengths = in_full_rows(found, past)
+        rows, count, lengths = step.in_full(past)
         starts = np.concatenate(([0], np.cumsum(count))).astype(np.int32)
         lengths = lengths.astype(np.int32)
         device = cm.block_table_tensor.device
-        owned = cm.block_table_tensor[devices.put(rows, device)]
         return cm.replace(
             query_start_loc=devices.put(starts, device),
             query_start_loc_cpu=torch.from_numpy(starts),
@@ -106,5 +184,5 @@ class StepPlanner(AttentionMetadataBuilder):
             num_actual_tokens=int(starts[-1]),
             max_query_len=int(count.max(initial=0)),
             max_seq_len=int(lengths.max(initial=0)),
-            block_table_tensor=owned,
+            block_table_tensor=cm.block_table_tensor[devices.put(rows, device)],
         )

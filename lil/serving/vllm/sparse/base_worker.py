@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -14,12 +16,12 @@ from vllm.v1.worker.gpu_worker import Worker
 
 from attention.errors import InvalidValue
 from lil.serving.blocks import BlockPolicy, ReadCounts
+from lil.serving.monitoring import add_line, open_log
+from lil.serving.values import ATTENTION_FILE
+from lil.serving.vllm.requests import config_values
 from lil.serving.vllm.sparse.cache import GivenBackSpec, KeptSpec
-from lil.serving.vllm.sparse.planner import StepPlanner
-from lil.serving.vllm.sparse.rows import ReadLog, StepRows
-from lil.serving.vllm.sparse.settings import policy_for, settings_of
-from lil.serving.vllm.sparse.turning import RopeTables
-from lil.serving.vllm.values import ATTENTION_FILE
+from lil.serving.vllm.sparse.planner import StepPlanner, StepRows, policy_for
+from lil.serving.vllm.sparse.rotary import RopeTables
 
 _LOG = init_logger("vllm.lil.sparse")
 
@@ -38,15 +40,12 @@ class SparseWorker(Worker):
         self.policy: BlockPolicy = policy_for(vllm_config)
         #: Layers that are sparse, by the engine's names.
         self.sparse_layers: dict[str, Attention] = {}
-        self.reads: ReadLog | None = None
-        self._file = settings_of(vllm_config).get(ATTENTION_FILE)
+        self.reads: ReadCounts | None = None
+        self._file = open_log(ATTENTION_FILE, config_values(vllm_config).get(ATTENTION_FILE))
         super().__init__(vllm_config, *args, **kwargs)
 
     def check_layer(self, layer: Any) -> None:
         """Refuse a layer whose own attention is not the one that is made sparse.
-
-        Args:
-            layer: of the engine.
 
         Raises:
             InvalidValue: it is another.
@@ -65,61 +64,61 @@ class SparseWorker(Worker):
             layer.impl = self.backend.get_impl_cls().of(layer.impl, self.policy, rope)
             layer.attn_backend = self.backend
             self.sparse_layers[name] = layer
-        if not self.sparse_layers:
+        sparse = len(self.sparse_layers)
+        if not sparse:
             allowed = f"fewer than the model's {len(layers)} layers, some of which see everything"
             raise InvalidValue("dense_layers", dense, allowed)
-        counts = ReadCounts(
-            self.policy, len(self.sparse_layers), len(layers) - len(self.sparse_layers)
-        )
-        self.reads = ReadLog(counts, self._file)
-        _LOG.info("%s in %d of %d layers", self.policy.method, len(self.sparse_layers), len(layers))
+        self.reads = ReadCounts(self.policy, sparse, len(layers) - sparse)
+        _LOG.info("%s in %d of %d layers", self.policy.method, sparse, len(layers))
 
     def get_kv_cache_spec(self) -> dict[str, Any]:
-        found: dict[str, Any] = super().get_kv_cache_spec()
-        for name, spec in found.items():
+        specs: dict[str, Any] = super().get_kv_cache_spec()
+        for name, spec in specs.items():
             if type(spec) is FullAttentionSpec:
-                back = self.policy.gives_back and name in self.sparse_layers
-                found[name] = (GivenBackSpec if back else KeptSpec).of(spec, self.policy)
-        return found
+                gives_back = self.policy.gives_back and name in self.sparse_layers
+                kind = GivenBackSpec if gives_back else KeptSpec
+                specs[name] = kind.of(spec, self.policy)
+        return specs
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         super().initialize_from_config(kv_cache_config)
-        rows = StepRows(self.model_runner)
-        builders = [
-            one.get_metadata_builder() for of in self.model_runner.attn_groups for one in of
-        ]
-        ours = [one for one in builders if isinstance(one, StepPlanner)]
-        for builder in ours:
-            builder.rows = rows
+        groups = [group for some in self.model_runner.attn_groups for group in some]
+        builders = [group.get_metadata_builder() for group in groups]
+        planners = [builder for builder in builders if isinstance(builder, StepPlanner)]
+        for planner in planners:
+            planner.rows = StepRows(self.model_runner)
         # The rows of a step are the same in all groups.
-        ours[0].reads = self.reads
+        planners[0].reads = self.reads
 
     def execute_model(self, scheduler_output: Any) -> Any:
-        if self.reads is not None:
-            self.reads.end(scheduler_output.finished_req_ids)
+        self._end(scheduler_output.finished_req_ids)
         return super().execute_model(scheduler_output)
 
     def shutdown(self) -> None:
         if self.reads is not None:
-            self.reads.end(list(self.reads.counts.running))
+            self._end(list(self.reads.running))
         super().shutdown()
 
+    def _end(self, names: Iterable[str]) -> None:
+        """Requests have ended: what each read is a line of the file."""
+        for name in names if self.reads is not None else ():
+            reads = self.reads.end(name)
+            if reads is not None:
+                add_line(self._file, json.dumps({"request": name, **asdict(reads)}), _LOG)
+
     def keys_read(self) -> dict[str, Any]:
-        """What decode queries have read, for `collective_rpc`: of all, and of each that runs; and
-        in how many layers.
-        """
+        """What decode queries have read, in all and by running request, for `collective_rpc`."""
         assert self.reads is not None
-        counts = self.reads.counts
-        running = {name: asdict(one) for name, one in counts.running.items()}
-        layers = {"sparse_layers": counts.sparse, "dense_layers": counts.dense}
-        return {"total": asdict(counts.total), "running": running, **layers}
+        running = {name: asdict(reads) for name, reads in self.reads.running.items()}
+        layers = {"sparse_layers": self.reads.sparse, "dense_layers": self.reads.dense}
+        return {"total": asdict(self.reads.total), "running": running, **layers}
 
 
 def attention_layers(model: nn.Module) -> dict[str, tuple[Any, nn.Module]]:
     """The layers that attend, by the engine's names and in the model's order, and their parents."""
-    found: dict[str, tuple[Any, nn.Module]] = {}
-    for parent in model.modules():
-        for child in parent.children():
-            if isinstance(child, Attention):
-                found[child.layer_name] = (child, parent)
-    return found
+    return {
+        child.layer_name: (child, parent)
+        for parent in model.modules()
+        for child in parent.children()
+        if isinstance(child, Attention)
+    }

@@ -1,7 +1,9 @@
-"""What a vLLM server and its requests say of attention is heeded or refused, never void."""
+"""What a vLLM server and its requests ask for is accepted or refused, never void."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,72 +12,103 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM has an environment of its own: scripts/test_vllm")
 
 from attention.errors import InvalidValue
-from lil.serving.vllm.admission import ServerOptions
+from lil.serving.vllm import admission
+from lil.serving.vllm.admission import RequestCheck, ServerOptions
 from lil.serving.vllm.sparse.processor import Attention
-from lil.serving.vllm.values import check_values
 
 WORKER = "lil.serving.vllm.sparse.worker.CPUWorker"
-PROCESSOR = "lil.serving.vllm.sparse.processor:Attention"
+SPARSE = {"attention": "quest(budget=64)"}
 
 
 def config(values: Any, worker: str = WORKER) -> Any:
     """As much of an engine's as is looked at."""
+    names = ["lil.serving.vllm:LZPenalty", "lil.serving.vllm:StopOn"]
     return SimpleNamespace(
         additional_config={"lil": values},
         parallel_config=SimpleNamespace(worker_cls=worker),
-        model_config=SimpleNamespace(logits_processors=[PROCESSOR]),
-        scheduler_config=SimpleNamespace(scheduler_cls=None),
+        model_config=SimpleNamespace(logits_processors=names),
     )
 
 
 @pytest.mark.parametrize(
     ("values", "worker", "message"),
     [
-        ({"attention": "quest(budget=64)"}, "auto", "--worker-cls lil.serving.vllm.sparse."),
-        ({"attention_file": "read.jsonl"}, "auto", "--worker-cls lil.serving.vllm.sparse."),
+        (SPARSE, "auto", "--worker-cls lil.serving.vllm.sparse."),
         ({"attention_fle": "read.jsonl"}, WORKER, "did you mean 'attention_file'"),
         ("quest", WORKER, "a table of values"),
     ],
 )
-def test_the_processor_alone_refuses_what_a_server_would_not_heed(
+def test_values_of_a_server_that_nobody_reads_are_refused(
     values: Any, worker: str, message: str
 ) -> None:
     with pytest.raises(InvalidValue, match=message):
         Attention(config(values, worker), "cpu", False)
-
-
-def test_what_a_server_heeds_is_admitted() -> None:
-    Attention(config({"attention": "quest(budget=64)", "lz": "on"}), "cpu", False)
-    Attention(config({}, "auto"), "cpu", False)
+    Attention(config({**SPARSE, "lz": "on"}), "cpu", False)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("server", "values", "beams", "message"),
     [
-        ({"attention": "ful"}, "did you mean 'full'"),
-        ({"attention": "quest(budget=64)"}, "the method is the server's"),
-        ({"attention_": "full"}, "attention: another spelling"),
-        ({"attention_file": "x"}, "nothing in a request"),
-        ({"Attention": "full"}, "attention: another spelling"),
-        ({"atention": "full"}, "attention: another spelling"),
-        ({"attentoin": "full"}, "attention: another spelling"),
+        ({}, {"attention": "ful"}, False, "did you mean 'full'"),
+        ({}, {"dry": "on"}, False, "started without lil.serving.vllm:DRYPenalty"),
+        (SPARSE, {}, True, "read in full"),
+        (SPARSE, {"attention": "full"}, True, None),
+        (SPARSE, {}, False, None),
+        ({}, {"lz_alpha": 3}, True, "or lz = 'off'"),
+        ({"lz": "on"}, {}, True, "or lz = 'off'"),
+        ({"lz": "on"}, {"lz": "off"}, True, None),
+        ({"stop_on": "cycle"}, {}, True, "or stop_on = 'off'"),
+        ({"stop_on": "cycle"}, {"stop_on": "off", "session_id": "a"}, True, None),
     ],
 )
-def test_a_value_that_would_mean_nothing_is_refused(given: dict[str, str], message: str) -> None:
+def test_what_would_be_void_is_refused(
+    server: Any, values: Any, beams: bool, message: str | None
+) -> None:
+    body, options = {"vllm_xargs": values, "use_beam_search": beams}, ServerOptions(config(server))
+    if message is None:
+        options.accept(body)
+        return
     with pytest.raises(InvalidValue, match=message):
-        check_values(given)
-    with pytest.raises(InvalidValue, match=message):
-        ServerOptions(config({})).require({"vllm_xargs": given})
+        options.accept(body)
 
 
-def test_values_of_others_are_passed_over() -> None:
-    check_values({"attention": "full", "session_id": "a", "retention": 3, "attention_sinks": 4})
+def answered(*parts: bytes) -> tuple[list[bytes], list[Any]]:
+    """What the server behind the check receives of a body, and what the check answers itself."""
+    received: list[bytes] = []
+    sent: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        del scope, send
+        while (message := await receive())["more_body"]:
+            received.append(message["body"])
+
+    messages = iter([*({"type": "http.request", "body": part, "more_body": True} for part in parts),
+                     {"type": "http.request", "body": b"", "more_body": False}])  # fmt: skip
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    state = SimpleNamespace(vllm_config=config({}))
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-type", b"application/json")]}
+    check = RequestCheck(app)
+    asyncio.run(check({**scope, "app": SimpleNamespace(state=state)}, receive, send))
+    return received, sent
 
 
-def test_beams_are_not_searched_under_sparse_attention() -> None:
-    sparse, plain = (ServerOptions(config(one)) for one in ({"attention": "quest(budget=64)"}, {}))
-    with pytest.raises(InvalidValue, match="read in full"):
-        sparse.require({"use_beam_search": True})
-    sparse.require({"use_beam_search": True, "vllm_xargs": {"attention": "full"}})
-    sparse.require({"use_beam_search": False})
-    plain.require({"use_beam_search": True})
+def test_bodies_are_passed_on_as_they_came() -> None:
+    """Deeply nested JSON too, of which Python's reader raises RecursionError."""
+    for parts in ((b'{"a": 1}',), (b"{", b"}"), (b"no json",), (b"[" * 100_000,)):
+        assert answered(*parts) == (list(parts), [])
+    _, (start, body) = answered(b'{"vllm_xargs": {"stop-on": "cycle", "attentoin": 3}}')
+    assert start["status"] == 400
+    assert json.loads(body["body"])["error"]["param"] == "value"
+
+
+def test_a_body_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "LARGEST_BODY", 100)
+    received, (start, body) = answered(*[b"x" * 30] * 10)
+    assert (received, start["status"]) == ([], 413)
+    assert "at most 100 bytes" in json.loads(body["body"])["error"]["message"]

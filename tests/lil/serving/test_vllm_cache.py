@@ -38,33 +38,30 @@ def manager(kind: type[KeptSpec | GivenBackSpec], text: str) -> KVCacheManager:
     )  # fmt: skip
 
 
-def session(blocks: KVCacheManager, first: SamplingParams, generated: int = 40) -> Request:
-    """A request that is read, writes so many tokens, and is given more to read."""
+def session(blocks: KVCacheManager, first: SamplingParams, then: SamplingParams) -> Request:
+    """A request that is read, writes 40 tokens, and is given more to read."""
     init_none_hash(sha256)
     hasher = get_request_block_hasher(BLOCK, sha256)
     request = Request("a", [*range(PROMPT)], first, None, block_hasher=hasher, resumable=True)
-    found, computed, _ = blocks.get_computed_blocks(request)
-    assert blocks.allocate_slots(request, PROMPT, computed, found) is not None
+    shared, computed, _ = blocks.get_computed_blocks(request)
+    assert blocks.allocate_slots(request, PROMPT, computed, shared) is not None
     request.num_computed_tokens = PROMPT
     request.append_output_token_ids(7)
-    for token in range(generated):
+    for token in range(40):
         assert blocks.allocate_slots(request, 1) is not None
         request.num_computed_tokens += 1
         request.append_output_token_ids(8 + token)
-    return request
-
-
-def more(request: Request, params: SamplingParams) -> None:
-    """What a client sends next."""
     request.status = RequestStatus.WAITING_FOR_STREAMING_REQ
     update = StreamingUpdate(
         mm_features=None, prompt_token_ids=[*range(TURN, TURN + 100)], max_tokens=50,
-        arrival_time=0.0, sampling_params=params,
+        arrival_time=0.0, sampling_params=then,
     )  # fmt: skip
     scheduler: Any = SimpleNamespace(
         hash_block_size=BLOCK, num_waiting_for_streaming_input=1, log_stats=False
     )
     Scheduler._update_request_as_session(scheduler, request, update)
+    assert blocks.allocate_slots(request, request.num_tokens - request.num_computed_tokens)
+    return request
 
 
 @pytest.mark.parametrize(
@@ -76,30 +73,24 @@ def test_a_session_shares_its_first_prompt_and_keeps_all_blocks(
 ) -> None:
     """Its prompt grows by tokens whose keys sparse queries made, and is read over all blocks."""
     blocks = manager(kind, text)
-    request = session(blocks, SPARSE)
-    more(request, then)
+    request = session(blocks, SPARSE, then)
     assert request.num_prompt_tokens > PROMPT + 100
-    assert blocks.allocate_slots(request, request.num_tokens - request.num_computed_tokens)
     assert len(request.block_hashes) == PROMPT // BLOCK
-    held = blocks.get_blocks("a").blocks[0]
-    assert not any(block.is_null for block in held)
-    assert sum(block.block_hash is not None for block in held) == PROMPT // BLOCK
+    owned = blocks.get_blocks("a").blocks[0]
+    assert not any(block.is_null for block in owned)
+    assert sum(block.block_hash is not None for block in owned) == PROMPT // BLOCK
     blocks.free(request)
-    (one,) = blocks.coordinator.single_type_managers
-    assert [one.told, one.in_full, one.resumable] == [{}, set(), set()]
+    (own,) = blocks.coordinator.single_type_managers
+    assert [own.prompts, own.in_full, own.resumable] == [{}, set(), set()]
 
 
 def test_a_session_that_is_no_longer_read_in_full_shares_what_was() -> None:
     blocks = manager(KeptSpec, "quest(budget=64)")
-    request = session(blocks, FULL)
-    whole = request.num_computed_tokens // BLOCK
-    more(request, SPARSE)
-    assert blocks.allocate_slots(request, request.num_tokens - request.num_computed_tokens)
-    held = blocks.get_blocks("a").blocks[0]
-    assert sum(block.block_hash is not None for block in held) == whole
+    session(blocks, FULL, SPARSE)
+    owned = blocks.get_blocks("a").blocks[0]
+    assert sum(block.block_hash is not None for block in owned) == (PROMPT + 40) // BLOCK
 
 
-def test_blocks_are_found_whole_or_not_at_all() -> None:
-    """What is remembered of a block does not come with a copy of a part of it."""
+def test_blocks_are_shared_whole_or_not_at_all() -> None:
     for kind in (KeptManager, GivenBackManager):
         assert not kind.supports_fine_grained_hash_lookup

@@ -85,7 +85,7 @@ def scheduler(overlap: bool) -> Any:
     return engine.Scheduler(args, ports)
 
 
-def request(at: int, prompt: str, asked: dict[str, Any], tokenizer: Any) -> Any:
+def request(at: int, prompt: str, options: dict[str, Any], tokenizer: Any) -> Any:
     """As SGLang's tokenizer process hands it on."""
     from sglang.srt.managers.io_struct import TokenizedGenerateReqInput
     from sglang.srt.sampling.sampling_params import SamplingParams
@@ -93,10 +93,10 @@ def request(at: int, prompt: str, asked: dict[str, Any], tokenizer: Any) -> Any:
     from lil.serving import sglang as processors
 
     params = SamplingParams(
-        temperature=0, max_new_tokens=asked["tokens"], custom_params=asked["values"]
+        temperature=0, max_new_tokens=options["tokens"], custom_params=options["values"]
     )
     params.normalize(tokenizer)
-    kind = asked["processor"]
+    kind = options["processor"]
     return TokenizedGenerateReqInput(
         rid=str(at),
         input_text=prompt,
@@ -115,30 +115,30 @@ def request(at: int, prompt: str, asked: dict[str, Any], tokenizer: Any) -> Any:
 
 
 def main() -> None:
-    told = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the engine prints must not stand before the answers
     sys.meta_path.insert(0, StandIns())
-    asked = json.load(sys.stdin)
-    one = scheduler(asked["overlap"])
-    assert one.enable_overlap is asked["overlap"]
+    work = json.load(sys.stdin)
+    engine = scheduler(work["overlap"])
+    assert engine.enable_overlap is work["overlap"]
     waiting = [
-        request(at, prompt, given, one.tokenizer)
-        for at, (prompt, given) in enumerate(zip(asked["prompts"], asked["requests"], strict=True))
+        request(at, prompt, options, engine.tokenizer)
+        for at, (prompt, options) in enumerate(zip(work["prompts"], work["requests"], strict=True))
     ]
-    there: list[Any] = []
+    taken: list[Any] = []
 
     def ingest() -> None:
         """In place of a socket: all requests at once, and then nothing until all have ended."""
-        if not there:
-            one.process_input_requests(waiting)
-            there.extend(one.waiting_queue)
-        one.gracefully_exit = all(req.finished() for req in there)
+        if not taken:
+            engine.process_input_requests(waiting)
+            taken.extend(engine.waiting_queue)
+        engine.gracefully_exit = all(req.finished() for req in taken)
 
-    one.ingest_requests = ingest
-    one.run_event_loop()
-    ends = [(list(req.output_ids), req.finished_reason.to_json()) for req in there]
-    json.dump(ends, told, default=int)
-    told.flush()
+    engine.ingest_requests = ingest
+    engine.run_event_loop()
+    ends = [(list(req.output_ids), req.finished_reason.to_json()) for req in taken]
+    json.dump(ends, answers, default=int)
+    answers.flush()
     os._exit(0)  # threads of the engine do not end
 
 

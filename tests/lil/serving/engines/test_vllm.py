@@ -14,7 +14,17 @@ import pytest
 
 vllm = pytest.importorskip("vllm", reason="vLLM has an environment of its own: scripts/test_vllm")
 
-from vllm_runs import CAP, PROMPTS, SHORT, engine, ours, theirs, with_end  # noqa: E402
+from engine_runs import (  # noqa: E402
+    CAP,
+    LONG,
+    PROMPTS,
+    SHORT,
+    decoded,
+    engine,
+    generated,
+    shut,
+    with_end,
+)
 
 import lil  # noqa: E402
 from lil.detectors import Answer  # noqa: E402
@@ -22,99 +32,78 @@ from lil.penalties import DRYPenalty, Penalty, PresenceWindowPenalty, Repetition
 
 pytestmark = pytest.mark.slow
 
-
-@pytest.fixture(scope="module")
-def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("told") / "verdicts.jsonl"
+N = 64 if LONG else 30
 
 
 @pytest.fixture(scope="module")
-def served(notes: Path) -> Iterator[vllm.LLM]:
-    """Eight places, prompts read in pieces of 64 tokens, and a memory that sixty requests share."""
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("verdicts") / "verdicts.jsonl"
+
+
+@pytest.fixture(scope="module")
+def served(verdicts: Path) -> Iterator[vllm.LLM]:
+    """Eight places, prompts read in pieces of 64 tokens, and a memory that requests share."""
     llm = engine(
         max_num_batched_tokens=64,
         enable_chunked_prefill=True,
         enable_prefix_caching=True,
-        additional_config={"lil": {"stop_on_file": str(notes)}},
+        additional_config={"lil": {"stop_on_file": str(verdicts)}},
     )
     yield llm
-    llm.llm_engine.engine_core.shutdown()
-
-
-@pytest.fixture(scope="module")
-def plain(reasoner: Any) -> list[list[int]]:
-    return ours(reasoner, PROMPTS)
+    shut(llm)
 
 
 # Strong enough that most requests are worded otherwise.
-PENALTIES: dict[str, tuple[dict[str, Any], Penalty]] = {
-    "derived": ({"lz": "on", "lz_alpha": 1.5}, lil.LZPenalty(alpha=1.5)),
-    "printed": (
-        {"lz_alpha": 1.5, "lz_formula": "printed"},
-        lil.LZPenalty(alpha=1.5, formula="printed"),
-    ),
-    "rate": ({"lz_alpha": 1.5, "lz_formula": "rate"}, lil.LZPenalty(alpha=1.5, formula="rate")),
-    "lz of prompts too": (
-        {"lz_alpha": 1, "lz_window": 100, "lz_include_prompt": "on"},
-        lil.LZPenalty(alpha=1, window=100, include_prompt=True),
-    ),
-    "dry of prompts too": (
+PENALTIES: list[tuple[dict[str, Any] | None, Penalty | None]] = [
+    ({"lz": "on", "lz_alpha": 1.5}, lil.LZPenalty(alpha=1.5)),
+    ({"lz_alpha": 1.5, "lz_formula": "printed"}, lil.LZPenalty(alpha=1.5, formula="printed")),
+    ({"lz_alpha": 1.5, "lz_formula": "rate"}, lil.LZPenalty(alpha=1.5, formula="rate")),
+    (
         {"dry_multiplier": 2, "dry_include_prompt": "on"},
         DRYPenalty(multiplier=2, include_prompt=True),
     ),
-    "presence_window": (
-        {"presence_window_strength": 20},
-        PresenceWindowPenalty(strength=20),
-    ),
-}
+    ({"presence_window_strength": 20}, PresenceWindowPenalty(strength=20)),
+    (None, None),
+]
 
 
-@pytest.mark.parametrize("name", PENALTIES)
-def test_tokens_with_a_penalty_are_those_of_decode_and_of_others_those_without(
-    served, reasoner, plain, name
-):
-    extra, penalty = PENALTIES[name]
-    expected = ours(reasoner, PROMPTS, penalties=[penalty], max_new_tokens=SHORT)
-    without = [one[:SHORT] for one in plain]
-    assert sum(one != two for one, two in zip(expected, without, strict=True)) > 32
-    # Every fourth prompt a second time, without.
-    asked = [(i, given) for i in range(64) for given in [extra, None][: 1 + (i % 4 == 0)]]
-    found = theirs(
-        served, [PROMPTS[i] for i, _ in asked], [one for _, one in asked], max_tokens=SHORT
-    )
-    for tokens, (i, given) in zip(found, asked, strict=True):
-        assert tokens == (expected if given else without)[i]
-
-
-def test_penalties_of_many_requests_at_once(served, reasoner):
-    asked = list(PENALTIES.values())
-    extra = [asked[i % len(asked)][0] for i in range(30)]
-    found = theirs(served, PROMPTS[:30], extra, max_tokens=SHORT)
-    for at, (_, penalty) in enumerate(asked):
-        mine = ours(
-            reasoner, PROMPTS[at : 30 : len(asked)], penalties=[penalty], max_new_tokens=SHORT
-        )
-        assert found[at :: len(asked)] == mine
+def test_tokens_with_penalties_are_those_of_decode_and_of_others_those_without(
+    served: Any, reasoner: Any
+) -> None:
+    """Each penalty and none, side by side."""
+    kinds = len(PENALTIES)
+    values = [PENALTIES[i % kinds][0] for i in range(N)]
+    found = generated(served, PROMPTS[:N], values, max_tokens=SHORT)
+    plain = decoded(reasoner, PROMPTS[:N], max_new_tokens=SHORT)
+    changed = 0
+    for first, (_, penalty) in enumerate(PENALTIES):
+        penalties = [] if penalty is None else [penalty]
+        prompts = PROMPTS[first:N:kinds]
+        expected = decoded(reasoner, prompts, penalties=penalties, max_new_tokens=SHORT)
+        assert found[first::kinds] == expected
+        changed += sum(a != b for a, b in zip(expected, plain[first::kinds], strict=True))
+    assert changed > N // 3
 
 
 LOOPS = RepetitionPenalty(penalty=0.5, include_prompt=True)
 DETECTORS = {
     "guardian(f=100)": lil.Guardian(f=100),
-    "guardian": lil.Guardian(),
     "recurrence": lil.Recurrence(),
-    "cycle": lil.Cycle(),
     'either(parts="cycle+recurrence")': lil.Either("cycle+recurrence"),
 }
 
 
 @pytest.mark.parametrize("name", DETECTORS)
-def test_loops_are_ended_where_decode_ends_them(served, reasoner, notes, name):
+def test_loops_are_ended_where_decode_ends_them(
+    served: Any, reasoner: Any, verdicts: Path, name: str
+) -> None:
     """Every second request is ended, the others are brought to answer."""
-    notes.write_text("")
-    prompts = PROMPTS[:16]
+    verdicts.write_text("")
+    prompts = PROMPTS[:12]
     params = {k: v for k, v in DETECTORS[name].params().items() if k != "on_stop"}
     traces: list[Any] = [None] * len(prompts)
-    for first, action in enumerate(["stop", Answer(tokens=40)]):
+    actions: list[Any] = ["stop", Answer(tokens=40)]
+    for first, action in enumerate(actions):
         traces[first::2] = lil.decode(
             *reasoner,
             prompts[first::2],
@@ -123,37 +112,34 @@ def test_loops_are_ended_where_decode_ends_them(served, reasoner, notes, name):
             penalties=[LOOPS],
             detectors=[type(DETECTORS[name])(**params, on_stop=action)],
         )
-    asked = [
+    values = [
         {"stop_on": f"{name}:answer", "stop_on_tokens": 40, "stop_on_label": str(i)}
         if i % 2
         else {"stop_on": name, "stop_on_label": str(i)}
         for i in range(len(prompts))
     ]
-    found = theirs(served, prompts, asked, repetition_penalty=0.5)
+    found = generated(served, prompts, values, repetition_penalty=0.5)
     end = reasoner[1].eos_token_id
-    stopped = 0
-    for one, trace in zip(found, traces, strict=True):
-        assert one == with_end(trace, end, CAP)
-        stopped += trace.finish not in ("eos", "length") or trace.action is not None
-    assert stopped > 1
-    told = [json.loads(line) for line in notes.read_text().splitlines()]
-    first_told = {line["label"]: line for line in reversed(told)}
-    assert len(first_told) == stopped
-    for at, trace in enumerate(traces):
-        evidence = trace.action["evidence"] if trace.action else trace.evidence
-        assert (str(at) in first_told) == (evidence is not None)
-        if evidence is not None:
-            assert first_told[str(at)]["evidence"] == dict(evidence)
+    assert found == [with_end(trace, end, CAP) for trace in traces]
+    expected = {
+        str(i): dict(trace.action["evidence"] if trace.action else trace.evidence)
+        for i, trace in enumerate(traces)
+        if trace.action or trace.evidence is not None
+    }
+    assert len(expected) > 1
+    lines = [json.loads(line) for line in verdicts.read_text().splitlines()]
+    assert {line["label"]: line["evidence"] for line in reversed(lines)} == expected
 
 
-def test_what_does_not_loop_is_left_alone(served, plain, notes):
-    notes.write_text("")
+def test_what_does_not_loop_is_left_alone(served: Any, reasoner: Any, verdicts: Path) -> None:
+    verdicts.write_text("")
     watched = {"stop_on": "guardian;recurrence;cycle"}
-    assert theirs(served, PROMPTS, [watched] * len(PROMPTS)) == plain
-    assert notes.read_text() == ""
+    plain = decoded(reasoner, PROMPTS[:16])
+    assert generated(served, PROMPTS[:16], [watched] * 16) == plain
+    assert verdicts.read_text() == ""
 
 
-def test_a_request_that_was_ended_says_so_by_its_own_stop_token(served, reasoner):
+def test_a_request_that_was_ended_says_so_by_its_own_stop_token(served: Any, reasoner: Any) -> None:
     spare = len(reasoner[1]) - 1
     params = vllm.SamplingParams(
         temperature=0,
@@ -161,50 +147,54 @@ def test_a_request_that_was_ended_says_so_by_its_own_stop_token(served, reasoner
         stop_token_ids=[spare],
         extra_args={"stop_on": "budget(tokens=50)", "stop_on_token": spare},
     )
-    (out,) = served.generate(PROMPTS[:1], params, use_tqdm=False)
-    done = out.outputs[0]
+    (output,) = served.generate(PROMPTS[:1], params, use_tqdm=False)
+    done = output.outputs[0]
     assert (done.finish_reason, done.stop_reason, len(done.token_ids)) == ("stop", spare, 51)
 
 
-def test_several_samples_of_a_request_each_have_their_own_state(served):
-    params = vllm.SamplingParams(
-        temperature=0,
-        n=1,
-        max_tokens=200,
-        extra_args={"lz_alpha": 0.4, "stop_on": "budget(tokens=120):answer"},
-    )
-    (one,) = served.generate(PROMPTS[:1], params, use_tqdm=False)
-    warm = params.clone()
-    warm.n, warm.temperature = 4, 1.5
-    (many,) = served.generate(PROMPTS[:1], warm, use_tqdm=False)
-    assert len({tuple(sample.token_ids) for sample in many.outputs}) > 1
-    decode = served.get_tokenizer().decode
-    cued = [
-        decode(sample.token_ids[120:]).startswith(Answer.cue)
-        for sample in many.outputs
-        if len(sample.token_ids) > 120 and Answer.cue not in decode(sample.token_ids[:120])
-    ]
-    assert cued
-    assert all(cued)
-    (after,) = served.generate(PROMPTS[:1], params, use_tqdm=False)
-    assert after.outputs[0].token_ids == one.outputs[0].token_ids
-
-
 @pytest.mark.parametrize(
-    ("extra", "message"),
+    ("values", "more", "message"),
     [
-        ({"lz_alhpa": 1}, "did you mean 'lz_alpha'"),
-        ({"lz_formula": "printd"}, "did you mean 'printed'"),
-        ({"stop_on": "guardian(f=0)"}, "f = 0"),
-        ({"stop_on": "/etc/passwd.json"}, "files are for who starts the server"),
+        ({"lz_alhpa": 1}, {}, "did you mean 'lz_alpha'"),
+        ({"stop_on": "/etc/passwd.json"}, {}, "files are for who starts the server"),
+        ({"stop_on": "cycle"}, {"ignore_eos": True}, "ignore_eos"),
     ],
 )
-def test_wrong_values_are_refused_and_the_engine_lives(served, plain, extra, message):
+def test_wrong_values_are_refused(served: Any, values: Any, more: Any, message: str) -> None:
     with pytest.raises(vllm.exceptions.VLLMValidationError, match=message):
-        theirs(served, PROMPTS[:1], [extra])
-    assert theirs(served, PROMPTS[:1], [None]) == plain[:1]
+        generated(served, PROMPTS[:1], [values], **more)
 
 
-def test_a_request_that_nothing_can_end_is_refused(served):
-    with pytest.raises(vllm.exceptions.VLLMValidationError, match="ignore_eos"):
-        theirs(served, PROMPTS[:1], [{"stop_on": "cycle"}], ignore_eos=True)
+def test_requests_that_are_put_back_and_aborted_leave_the_others_alone(reasoner: Any) -> None:
+    """Twelve blocks of 128 tokens for eight requests that take up to seven each."""
+    llm = engine(
+        num_gpu_blocks_override=13, block_size=128, max_model_len=1024, disable_log_stats=False
+    )
+    values = [{"lz_alpha": 0.4}, {"stop_on": "budget(tokens=300):answer"}, None]
+    done: dict[int, list[int]] = {}
+    for i, prompt in enumerate(PROMPTS[:18]):
+        params = vllm.SamplingParams(temperature=0, max_tokens=CAP, extra_args=values[i % 3])
+        llm.llm_engine.add_request(str(i), prompt, params)
+    for step in range(4000):
+        if step in (7, 90):
+            aborted = (0, 4)[step == 90]
+            llm.llm_engine.abort_request([str(aborted), str(aborted + 9)])
+        for output in llm.llm_engine.step():
+            if output.finished:
+                done[int(output.request_id)] = list(output.outputs[0].token_ids)
+        if not llm.llm_engine.has_unfinished_requests():
+            break
+    metrics = {metric.name: getattr(metric, "value", 0) for metric in llm.get_metrics()}
+    shut(llm)
+    assert metrics["vllm:num_preemptions"] > 3
+    watch = lil.Budget(tokens=300, on_stop=Answer())
+    options: list[dict[str, Any]] = [
+        {"penalties": [lil.LZPenalty(alpha=0.4)]},
+        {"detectors": [watch]},
+        {},
+    ]
+    whole = [i for i in range(18) if i not in (0, 4, 9, 13)]
+    for kind in range(3):
+        some = [i for i in whole if i % 3 == kind]
+        expected = decoded(reasoner, [PROMPTS[i] for i in some], **options[kind])
+        assert [done[i] for i in some] == expected

@@ -79,7 +79,7 @@ def estimate(config: Config, out: Path) -> dict[str, Any]:
     if config.runtime == "vllm":
         from experiments.sweep.executors import vllm_limits  # imports torch
 
-        vllm_limits.require_able(config)
+        vllm_limits.require_decodable(config)
         unknown.append(vllm_limits.MEMORY)
         if not vllm_limits.is_installed():
             unknown.append(vllm_limits.NOT_HERE)

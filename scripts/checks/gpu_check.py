@@ -99,9 +99,9 @@ def stages(quick: bool) -> list[Stage]:
         Stage("engine tests", (*pytest, "tests/attention/test_engines.py"), 300, ("pytest",)),
         Stage(
             "paged kernel",
-            ("scripts/checks/check_paged_flash.py", *fewer),
+            (*pytest, "-k", "outputs", "tests/lil/serving/test_flash_layers.py"),
             200,
-            ("vllm.vllm_flash_attn",),
+            ("pytest", "vllm.vllm_flash_attn"),
         ),
     ]
 

@@ -1,5 +1,5 @@
 """Sweeps that another runtime decodes, without it: what is refused, what runs are called, what is
-said where a pair mixes runtimes. Where rows have to be decoded, a stand-in with the engine's face
+reported where a pair mixes runtimes. Where rows have to be decoded, a stand-in with the engine's face
 does it by `lil.decode`; `test_vllm_sweeps.py` has the engine itself.
 """
 
@@ -99,32 +99,24 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("given", "value", "allowed"), REFUSED, ids=[one[0] for one in REFUSED])
-@pytest.mark.parametrize("more", ["", "--dry-run"])
+@pytest.mark.parametrize(("typed", "value", "allowed"), REFUSED, ids=[row[0] for row in REFUSED])
 @pytest.mark.usefixtures("vllm")  # as if it were installed
 def test_what_the_engine_cannot_do_is_refused_by_name(
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    given: str,
-    value: str,
-    allowed: str,
-    more: str,
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], typed: str, value: str, allowed: str
 ) -> None:
-    if more and "dense_layers=5" in given:
-        pytest.skip("a dry run reads no layers of a model")
-    own = [] if "--runtime" in given else ["--runtime", "vllm"]
-    own += [] if "--backend" in given else ["--backend", "full"]
-    typed = f"sweep --limit 1 --budget 64 {more} {given}".split()
+    more = [] if "--runtime" in typed else ["--runtime", "vllm"]
+    more += [] if "--backend" in typed else ["--backend", "full"]
+    arguments = f"sweep --limit 1 --budget 64 {typed}".split()
     try:
-        code = main([*typed, *own, "--out", str(tmp_path / "out")])
+        code = main([*arguments, *more, "--out", str(tmp_path / "out")])
     except SystemExit as stop:
         code = int(stop.code or 0)
     out, err = capfd.readouterr()
     assert (code, out) == (2, "")
-    said = [line for line in err.splitlines() if "is read as" not in line]
-    assert len(said) == 1
-    assert said[0].startswith(f"lil: error: {value}")
-    assert allowed in said[0]
+    lines = [line for line in err.splitlines() if "is read as" not in line]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"lil: error: {value}")
+    assert allowed in lines[0]
     assert not (tmp_path / "out").exists()
 
 
@@ -142,12 +134,12 @@ def test_a_dry_run_says_what_it_cannot_know_of_the_engine(
 ) -> None:
     base = ["sweep", "--runtime", "vllm", "--backend", "full", "--dataset", "easy"]
     base += ["--limit", "1", "--detector", "none", "--dry-run", "--json", "--out", str(tmp_path)]
-    for here in (False, True):
-        monkeypatch.setattr(vllm_limits, "is_installed", lambda here=here: here)
+    for installed in (False, True):
+        monkeypatch.setattr(vllm_limits, "is_installed", lambda installed=installed: installed)
         assert main(base) == 0
         unknown = json.dumps(json.loads(capfd.readouterr().out))
         assert vllm_limits.MEMORY in unknown
-        assert (vllm_limits.NOT_HERE in unknown) is not here
+        assert (vllm_limits.NOT_HERE in unknown) is not installed
     assert main([*base[:1], *base[3:]]) == 0
     assert vllm_limits.MEMORY not in capfd.readouterr().out
 
@@ -173,18 +165,18 @@ def test_a_run_of_another_runtime_is_another_run() -> None:
 def test_a_store_holds_both_and_serves_neither_as_the_other(
     tiny_config: Make, tmp_path: Path
 ) -> None:
-    given = {"backends": "full,window", "budgets": "96", "limit": 2, "null": "none"}
-    first, _ = go(tiny_config(**given), tmp_path)
-    second, _ = go(tiny_config(**given, runtime="vllm"), tmp_path)
+    options = {"backends": "full,window", "budgets": "96", "limit": 2, "null": "none"}
+    first, _ = go(tiny_config(**options), tmp_path)
+    second, _ = go(tiny_config(**options, runtime="vllm"), tmp_path)
     assert (first.counts.decoded, second.counts.decoded, second.counts.stored_before) == (4, 4, 0)
     assert StandIn.made == ["full", "window"]  # an engine each, full attention first
     records = list(Store(tmp_path))
-    assert sorted(one.meta["runtime"] for one in records) == [
+    assert sorted(record.meta["runtime"] for record in records) == [
         *["transformers 1"] * 4,
         *["vllm 1"] * 4,
     ]
     assert second.counts.reused_tokens == 0  # the engine takes no known beginning
-    again, _ = go(tiny_config(**given, runtime="vllm"), tmp_path)
+    again, _ = go(tiny_config(**options, runtime="vllm"), tmp_path)
     assert (again.counts.decoded, again.counts.stored_before) == (0, 4)
     study = Study.open(tmp_path)
     assert {run.configuration.runtime for run in study.runs()} == {"vllm"}
@@ -198,16 +190,18 @@ def test_a_store_holds_both_and_serves_neither_as_the_other(
 def test_a_pair_that_mixes_runtimes_is_said_by_name(
     vllm: pytest.MonkeyPatch, tiny_config: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    given = {"limit": 2, "null": "none", "budgets": "96", "runtime": "vllm"}
-    go(tiny_config(**given, backends="full"), tmp_path)
+    options = {"limit": 2, "null": "none", "budgets": "96", "runtime": "vllm"}
+    go(tiny_config(**options, backends="full"), tmp_path)
     of_version(vllm, 2)
-    go(tiny_config(**given, backends="full,window"), tmp_path)
-    told = "2 runs of window 96, decoded by vllm 2, are measured against full attention decoded by "
-    (line,) = [one for one in Study.open(tmp_path).warnings if "decoded by" in one]
-    assert line == f"{tmp_path}: {told}vllm 1"
+    go(tiny_config(**options, backends="full,window"), tmp_path)
+    sentence = (
+        "2 runs of window 96, decoded by vllm 2, are measured against full attention decoded by "
+    )
+    (line,) = [line for line in Study.open(tmp_path).warnings if "decoded by" in line]
+    assert line == f"{tmp_path}: {sentence}vllm 1"
     assert main(["report", str(tmp_path), "--no-figures", "--json"]) == 0
     out, err = capfd.readouterr()
-    assert told in err
+    assert sentence in err
     assert json.loads(out)["manifest"]["runtime"] == "vllm 2"
 
 
@@ -224,8 +218,8 @@ def test_an_engine_that_falls_over_costs_the_row_at_fault_alone(
     vllm.setattr(StandIn, "fails", staticmethod(fails))
     outcome, notes = go(config, tmp_path)
     assert (outcome.counts.decoded, outcome.counts.failed) == (3, 1)
-    (failed,) = [one for one in Store(tmp_path) if one.failed]
+    (failed,) = [record for record in Store(tmp_path) if record.failed]
     assert failed.meta["message"] == "RuntimeError: the engine fell over"
-    assert any("tried again in halves" in note for note in notes.notes)
+    assert any("tried again one by one" in note for note in notes.notes)
     assert StandIn.made == ["full"] * len(StandIn.made)
     assert len(StandIn.made) > 1  # a new one after each failure

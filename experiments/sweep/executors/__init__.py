@@ -70,7 +70,7 @@ def begin(config: Config) -> None:
     if config.runtime == "vllm":
         from experiments.sweep.executors import vllm_limits
 
-        vllm_limits.require_able(config)
+        vllm_limits.require_decodable(config)
         vllm_limits.require_installed()
     if config.executor == "ray":
         on_ray.require()

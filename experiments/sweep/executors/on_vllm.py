@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
+from attention import Backend
 from experiments.grid import models, positions
 from experiments.sweep.decoder import (
     DecodeJob,
@@ -17,15 +17,13 @@ from experiments.sweep.decoder import (
     RowFailure,
     StepCount,
     is_out_of_memory,
+    is_own_mistake,
     message,
 )
 from experiments.sweep.executors.contract import Here, Report
 from experiments.sweep.executors.vllm_engine import ServedModel, VLLMEngine
 from lil import token_bytes
 from lil.decoding.entry import eos_ids
-
-if TYPE_CHECKING:
-    from attention import Backend
 
 
 @contextmanager
@@ -48,10 +46,11 @@ def _served(prepared: Prepared, source: models.ModelSource) -> ServedModel:
     config, tokenizer = experiment.config, models.load_tokenizer(source)
     longest, cap = 0, max(config.full_cap, config.sparse_cap(config.full_cap))
     for (model, dataset), problems in experiment.plan.items.items():
-        for one in problems if model == source.name else ():
-            prompt = experiment.prompts[model, dataset, one.item_id]
-            room = cap if one.room is None else min(cap, one.room)
+        for problem in problems if model == source.name else ():
+            prompt = experiment.prompts[model, dataset, problem.item_id]
+            room = cap if problem.room is None else min(cap, problem.room)
             longest = max(longest, len(prompt) + room)
+    generation = SimpleNamespace(generation_config=positions.generation(source))
     return ServedModel(
         source,
         config.batch_size,
@@ -59,7 +58,7 @@ def _served(prepared: Prepared, source: models.ModelSource) -> ServedModel:
         positions.positions(source),
         config.check_every,
         token_bytes(tokenizer),
-        eos_ids(SimpleNamespace(generation_config=positions.generation(source)), tokenizer),
+        eos_ids(generation, tokenizer),
     )
 
 
@@ -76,27 +75,28 @@ class OnVLLM(Here):
         self._engine: VLLMEngine | None = None
 
     def wait(self, report: Report) -> None:
-        """Decode the job; after a failure it goes on with halves of what is left.
+        """Decode the job; after a failure it goes on with the rows that are left, one by one.
 
         Raises:
             InvalidValue: an engine that does not start with this model and backend.
         """
         job = self.taken()
-        parts = deque([[*range(len(job.requests))]])
-        while parts:
-            rows = parts.popleft()
-            parts.extendleft(reversed(self._decode(job, rows, report)))
+        batches = deque([[*range(len(job.requests))]])
+        while batches:
+            batches.extend(self._decode(job, batches.popleft(), report))
         report(0, JobEnd())
 
     def _decode(self, job: DecodeJob, rows: Sequence[int], report: Report) -> list[list[int]]:
         """Rows of a job as they end; what is to be tried again where the engine fails."""
         together = min(len(rows), self._model.rows)
         left = [*rows]
-        with closing(self._with(job.backend).decode(job, rows, together)) as events:
+        with closing(self._engine_of(job.backend).decode(job, rows, together)) as events:
             while left:
                 try:
                     event = next(events)
                 except Exception as error:  # whatever it is, it must not end the sweep
+                    if is_own_mistake(error, job):
+                        raise
                     failure = error.with_traceback(None)
                     break
                 if not isinstance(event, StepCount):
@@ -105,17 +105,16 @@ class OnVLLM(Here):
             else:
                 return []
         self.close()  # nobody knows what state it is in
-        said = message(failure)
-        if len(left) == 1:
-            status = "out_of_memory" if is_out_of_memory(failure) else "error"
-            report(0, RowFailure(left[0], status, said, together))
-            return []
-        again = f"its {len(left)} unfinished rows are tried again in halves"
-        report(0, Remark(f"{job.name}: a batch failed ({said}); {again}"))
-        middle = (len(left) + 1) // 2
-        return [left[:middle], left[middle:]]
+        text = message(failure)
+        if len(left) > 1:
+            again = f"its {len(left)} unfinished rows are tried again one by one"
+            report(0, Remark(f"{job.name}: a batch failed ({text}); {again}"))
+            return [[row] for row in left]
+        status = "out_of_memory" if is_out_of_memory(failure) else "error"
+        report(0, RowFailure(left[0], status, text, together))
+        return []
 
-    def _with(self, backend: Backend) -> VLLMEngine:
+    def _engine_of(self, backend: Backend) -> VLLMEngine:
         if self._engine is None or self._engine.backend != backend:
             self.close()
             self._engine = VLLMEngine(self._model, backend)

@@ -17,19 +17,16 @@ from experiments.grid.gguf.packaged import PACKAGED
 from experiments.grid.plan import build_backends, build_penalties
 from experiments.store.samples.replay import continues_after_verdict
 from lil.serving.blocks import POLICIES, BlockPolicy
-from lil.serving.keys import PENALTIES, penalty_keys
-from lil.serving.values import penalty_of
+from lil.serving.values import PENALTIES, penalty_keys, penalty_of
 
 if TYPE_CHECKING:
     from attention import Backend
-    from lil import Detector
     from lil.penalties import Penalty
 
 #: Tokens of a block are a multiple of it in the engine's kernel for CPUs.
 BLOCK = 32
 
-
-#: What a dry run cannot know of it.
+#: What an estimate cannot know.
 MEMORY = (
     "memory is what lil.decode would take: under vllm every method holds blocks of all its tokens"
 )
@@ -52,61 +49,48 @@ def require_installed() -> None:
         raise InvalidValue("runtime", "vllm", allowed)
 
 
-def require_able(config: Config) -> None:
-    """Refuse what the engine cannot do, or what nobody has compared there.
+def require_decodable(config: Config) -> None:
+    """Refuse what the engine cannot do, or where nobody has compared its tokens.
 
     Raises:
         InvalidValue: the first of it.
     """
-    _require_settings(config)
+    own = "under vllm, which decodes in this process"
+    allowed = {
+        "dtype": (config.dtype == "float32", "float32: no other was compared"),
+        "weights": (config.weights == "stored", "stored under vllm"),
+        "device": (
+            config.device in ("auto", "cpu"),
+            "auto or cpu: a sweep decodes by vLLM's CPU build alone",
+        ),
+        "device_map": (config.device_map is None, "none under vllm"),
+        "engine": (config.engine == "auto", "auto: kernels are vLLM's own"),
+        "compile": (config.compile != "on", "off or auto: vLLM runs eagerly here"),
+        "workers": (config.workers == 1, f"1 {own}"),
+        "executor": (config.executor == "local", f"local {own}"),
+        "temperature": (config.temperature == 0, "0: vLLM draws by random numbers of its own"),
+        "beyond_positions": (
+            not config.beyond_positions,
+            "false: vLLM ends a request where the model's positions do",
+        ),
+    }
+    for field, (holds, text) in allowed.items():
+        if not holds:
+            raise InvalidValue(field, getattr(config, field), text)
+    for name in config.models:
+        if name in PACKAGED or is_gguf(name):
+            raise InvalidValue("model", name, "no GGUF file under vllm")
     for backend in build_backends(config):
         policy_of(backend)
     for penalties in build_penalties(config):
         request_values(penalties)
-    _require_replayed(build_detectors(config))
-
-
-def _require_settings(config: Config) -> None:
-    cpu = "auto or cpu: a sweep decodes by vLLM's CPU build alone"
-    one = "under vllm, which decodes in this process"
-    refused: list[tuple[str, Any, bool, str]] = [
-        ("dtype", config.dtype, config.dtype != "float32", "float32: no other was compared"),
-        ("weights", config.weights, config.weights != "stored", "stored under vllm"),
-        ("device", config.device, config.device not in ("auto", "cpu"), cpu),
-        ("device_map", config.device_map, config.device_map is not None, "none under vllm"),
-        ("engine", config.engine, config.engine != "auto", "auto: kernels are vLLM's own"),
-        ("compile", config.compile, config.compile == "on", "off or auto: vLLM runs eagerly here"),
-        ("workers", config.workers, config.workers != 1, f"1 {one}"),
-        ("executor", config.executor, config.executor != "local", f"local {one}"),
-        (
-            "temperature",
-            config.temperature,
-            config.temperature != 0.0,
-            "0: vLLM draws by random numbers of its own",
-        ),
-        (
-            "beyond_positions",
-            config.beyond_positions,
-            config.beyond_positions,
-            "false: vLLM ends a request where the model's positions do",
-        ),
-    ]
-    for field, value, wrong, allowed in refused:
-        if wrong:
-            raise InvalidValue(field, value, allowed)
-    for name in config.models:
-        if name in PACKAGED or is_gguf(name):
-            raise InvalidValue("model", name, "no GGUF file under vllm")
-
-
-def _require_replayed(detectors: Iterable[Detector]) -> None:
-    for detector in detectors:
+    for detector in build_detectors(config):
         if detector.signals:
-            allowed = "one that reads tokens alone: vLLM shows no hidden states"
-            raise InvalidValue("detector", detector.name, allowed)
+            text = "one that reads tokens alone: vLLM shows no hidden states"
+            raise InvalidValue("detector", detector.name, text)
         if continues_after_verdict(detector):
-            allowed = "stop, which is replayed: under vllm nothing is generated after a verdict"
-            raise InvalidValue("action", detector.action.name, allowed)
+            text = "stop, which is replayed: under vllm nothing is generated after a verdict"
+            raise InvalidValue("action", detector.action.name, text)
 
 
 def require_layers(model: str, layers: int, backends: Iterable[Backend]) -> None:
@@ -122,10 +106,10 @@ def require_layers(model: str, layers: int, backends: Iterable[Backend]) -> None
 
 
 def policy_of(backend: Backend) -> BlockPolicy | None:
-    """What a backend is over the engine's blocks; None for full attention.
+    """The policy of a backend over the engine's blocks; None for full attention.
 
     Raises:
-        InvalidValue: a method that an engine has no form of, or a parameter it cannot keep.
+        InvalidValue: a method that has no such policy, or a parameter it cannot keep.
     """
     if type(backend) is Full:
         return None
@@ -133,48 +117,44 @@ def policy_of(backend: Backend) -> BlockPolicy | None:
     if kind is None or type(backend) is not kind.kind:
         known = ["full", *POLICIES]
         raise InvalidValue("backend", backend.name, f"{', '.join(known)} under vllm", known)
-    made = kind(backend, _block(backend))
-    spelled = METHODS.spec(attention_text(backend))
-    if METHODS.get(spelled.name, **spelled.params).identity() != backend.identity():
-        raise InvalidValue("backend", str(spelled), "a method that can be spelled for the engine")
-    return made
+    policy = kind(backend, _block(backend, kind.grain))
+    text = attention_text(backend)
+    spec = METHODS.spec(text)
+    if METHODS.get(spec.name, **spec.params).identity() != backend.identity():
+        raise InvalidValue("backend", text, "a method that can be spelled for the engine")
+    return policy
 
 
-def _block(backend: Any) -> int:
+def _block(backend: Any, grain: str | None) -> int:
     """Tokens of the engine's block: what the method chooses by."""
-    for field in ("page", "block"):
-        size = getattr(backend.parts if field == "block" and hasattr(backend, "parts") else backend,
-                       field, None)  # fmt: skip
-        if size is None:
-            continue
-        if size % BLOCK:
-            allowed = f"a multiple of {BLOCK} under vllm, for its kernel on CPUs"
-            raise InvalidValue(field, size, allowed)
-        return int(size)
-    return BLOCK
+    if grain is None:
+        return BLOCK
+    size = int(getattr(getattr(backend, "parts", backend), grain))
+    if size % BLOCK:
+        allowed = f"a multiple of {BLOCK} under vllm, for its kernel on CPUs"
+        raise InvalidValue(grain, size, allowed)
+    return size
 
 
 def attention_text(backend: Backend) -> str:
-    """A method as the engine is told of it."""
+    """A method as the engine reads it."""
     return str(Spec(backend.name, backend.params()))
 
 
 def request_values(penalties: Sequence[Penalty]) -> dict[str, Any]:
-    """What a request says to be decoded with these penalties.
+    """The values of a request that is decoded with these penalties.
 
     Raises:
-        InvalidValue: one that is no logits processor of ours, or with a value it takes from no
-            request.
+        InvalidValue: a penalty that no request can ask for with these parameters.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for penalty in penalties:
         kind = type(penalty)
         if kind not in PENALTIES:
-            known = [one.name for one in PENALTIES]
+            known = [penalty.name for penalty in PENALTIES]
             raise InvalidValue("penalty", penalty.name, f"{', '.join(known)} under vllm", known)
-        values = {key: getattr(penalty, name) for key, name in penalty_keys(kind).items()}
-        if penalty_of(kind, values) != penalty:
-            allowed = "parameters that a request can give"
-            raise InvalidValue("penalty", str(penalty), allowed)
-        found |= values
-    return found
+        params = {key: getattr(penalty, name) for key, name in penalty_keys(kind).items()}
+        if penalty_of(kind, params) != penalty:
+            raise InvalidValue("penalty", str(penalty), "parameters that a request can give")
+        values |= params
+    return values

@@ -1,6 +1,7 @@
-"""Sweeps that another runtime decodes, without it: what is refused, what runs are called, what is
-reported where a pair mixes runtimes. Where rows have to be decoded, a stand-in with the engine's face
-does it by `lil.decode`; `test_vllm_sweeps.py` has the engine itself.
+"""Sweeps that another runtime decodes, without it: what is refused, and which runs are alike.
+
+Where rows have to be decoded, a stand-in with the engine's interface does it by `lil.decode`;
+`test_vllm_sweeps.py` has the engine itself.
 """
 
 from __future__ import annotations

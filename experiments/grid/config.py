@@ -1,4 +1,4 @@
-"""What a sweep is asked to do: plain values.
+"""The configuration of a sweep: plain values.
 
 Every key is declared once, with its default, its check and its help text; the command line is
 generated from these declarations, so the two cannot disagree.
@@ -386,15 +386,15 @@ class Config:
         """Names of classes are looked up in it: those that are typed may be import paths."""
         return contextlib.nullcontext()
 
-    def follows(self, path: str) -> bool:  # noqa: ARG002 - one that somebody typed says no to none
+    def follows(self, path: str) -> bool:  # noqa: ARG002 - see `StoredConfig`
         """Whether what an import path names may be imported."""
         return True
 
     def to_dict(self) -> dict[str, Any]:
         """All keys with their resolved values, ready for JSON."""
         values = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(Config))
-        found = {key: list(value) if isinstance(value, tuple) else value for key, value in values}
-        return copy.deepcopy(found)
+        plain = {key: list(value) if isinstance(value, tuple) else value for key, value in values}
+        return copy.deepcopy(plain)
 
     def decode_options(self) -> dict[str, Any]:
         """What every decode of this configuration is told, under the names `lil.decode` has."""
@@ -429,7 +429,10 @@ class Config:
         most = self.cap_factor
         if most is None:
             return ()
-        return (*itertools.takewhile(lambda one: one < most, (2 << n for n in range(30))), most)
+        return (
+            *itertools.takewhile(lambda factor: factor < most, (2 << n for n in range(30))),
+            most,
+        )
 
     @property
     def full_cap(self) -> int:

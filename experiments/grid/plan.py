@@ -157,11 +157,11 @@ class Plan:
             InvalidValue: they are no plan, or one that does not fit together.
         """
         fields = schema.checked(values, _Fields, what)
-        items = {(one.model, one.dataset): one.problems for one in fields.items}
+        items = {(entry.model, entry.dataset): entry.problems for entry in fields.items}
         plan = cls(fields.configurations, items, fields.samples_per_problem)
-        for one in fields.items:
-            if len({problem.item_id for problem in one.problems}) < len(one.problems):
-                raise InvalidValue(f"problems of {what}", one.dataset, "no problem twice")
+        for entry in fields.items:
+            if len({problem.item_id for problem in entry.problems}) < len(entry.problems):
+                raise InvalidValue(f"problems of {what}", entry.dataset, "no problem twice")
         if len(items) < len(fields.items):
             raise InvalidValue(what, "items", "each data set of a model once")
         plan._require_whole(what)

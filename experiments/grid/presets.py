@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attention import spec as spelling
+from attention import spec
 from attention.errors import InvalidValue
 from attention.spec import Aliases, merge, setting
 from experiments.grid.config import Config, check
@@ -123,7 +123,7 @@ def _with_opened(detectors: tuple[str, ...]) -> tuple[str, ...]:
     from lil.detectors import DETECTORS, opened
 
     specs = ((entry, DETECTORS.spec(entry)) for entry in detectors)
-    return tuple(str(opened(spec)) if spec.is_file else entry for entry, spec in specs)
+    return tuple(str(opened(parsed)) if parsed.is_file else entry for entry, parsed in specs)
 
 
 def merged(key: str, table: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,5 +171,5 @@ def parse_assignment(text: str) -> dict[str, Any]:
         raise InvalidValue("--set", text, allowed)
     if len(keys) not in (1, 3):
         raise InvalidValue("--set", text, "KEY=VALUE, such as backend_params.quest.page=16")
-    given = spelling.value(raw)
-    return {keys[0]: given} if len(keys) == 1 else {keys[0]: {keys[1]: {keys[2]: given}}}
+    value = spec.value(raw)
+    return {keys[0]: value} if len(keys) == 1 else {keys[0]: {keys[1]: {keys[2]: value}}}

@@ -26,7 +26,7 @@ Name = Annotated[str, Meta(min_length=1)]
 #: Brings the value of a key to its type, or raises `InvalidValue`.
 Check: TypeAlias = Callable[[str, object], Any]
 
-_PATH = re.compile(r"^(?P<said>.*?)(?: - at `(?:key` in `)?(?P<path>[^`]*)`)?$", re.DOTALL)
+_PATH = re.compile(r"^(?P<text>.*?)(?: - at `(?:key` in `)?(?P<path>[^`]*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"Object (?P<what>missing required|contains unknown) field `(?P<name>[^`]*)`")
 _STEP = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>\d+)\]")
 
@@ -122,9 +122,9 @@ def _refused(error: msgspec.ValidationError, values: object, what: str) -> Inval
     path = (match["path"] or "$").removeprefix("$")
     place = f"{path.removeprefix('.')} of {what}" if path else what
     at = _at(values, path)
-    field = _FIELD.match(match["said"])
+    field = _FIELD.match(match["text"])
     if field is None or not isinstance(at, Mapping):
-        return InvalidValue(place, shown(at), _in_words(match["said"]))
+        return InvalidValue(place, shown(at), _in_words(match["text"]))
     here = [str(key) for key in at]
     allowed = f"a field {field['name']!r}"
     if field["what"] == "contains unknown":
@@ -148,7 +148,7 @@ def _at(values: object, path: str) -> object:
     return values
 
 
-def _in_words(said: str) -> str:
+def _in_words(text: str) -> str:
     """The library's "Expected `int` >= 1, got `str`" in the words of our messages."""
-    said = said.partition(", got ")[0].replace("`", "")
-    return said.removeprefix("Expected ")
+    text = text.partition(", got ")[0].replace("`", "")
+    return text.removeprefix("Expected ")

@@ -15,9 +15,9 @@ def labels(detectors: Sequence[Detector]) -> list[str]:
     actions = [detector.action.name for detector in detectors]
     out = [""] * len(detectors)
     for action in set(actions):
-        mine = [at for at, other in enumerate(actions) if other == action]
-        told = _labels([(detectors[at].name, detectors[at].params()) for at in mine])
-        for at, label in zip(mine, told, strict=True):
+        own = [at for at, other in enumerate(actions) if other == action]
+        texts = _labels([(detectors[at].name, detectors[at].params()) for at in own])
+        for at, label in zip(own, texts, strict=True):
             out[at] = label
     return out
 
@@ -27,10 +27,10 @@ def penalty_labels(plan: Plan) -> list[str]:
     tables = [
         dict(table) for configuration in plan.configurations for table in configuration.penalties
     ]
-    apart = [table for at, table in enumerate(tables) if table not in tables[:at]]
-    names = _labels([(table["name"], table) for table in apart])
+    distinct = [table for at, table in enumerate(tables) if table not in tables[:at]]
+    names = _labels([(table["name"], table) for table in distinct])
     return [
-        "+".join(names[apart.index(dict(table))] for table in configuration.penalties) or "none"
+        "+".join(names[distinct.index(dict(table))] for table in configuration.penalties) or "none"
         for configuration in plan.configurations
     ]
 
@@ -41,7 +41,7 @@ def _labels(things: Sequence[tuple[str, Mapping[str, object]]]) -> list[str]:
     for name, params in things:
         others = [other for same, other in things if same == name]
         shown = {
-            key: _told_apart(value, [other[key] for other in others])
+            key: _distinguishing(value, [other[key] for other in others])
             for key, value in params.items()
             if any(other[key] != value for other in others)
         }
@@ -50,45 +50,46 @@ def _labels(things: Sequence[tuple[str, Mapping[str, object]]]) -> list[str]:
     return out
 
 
-def _told_apart(value: object, others: Sequence[object]) -> object:
+def _distinguishing(value: object, others: Sequence[object]) -> object:
     """A list of parts as a text that names where they differ from the parts of others."""
     if not _are_parts(value):
         return value
-    mine = cast("list[dict[str, object]]", value)
-    theirs = [cast("list[dict[str, object]]", other) for other in others if _are_parts(other)]
-    told = []
-    for at, part in enumerate(mine):
-        there = [other[at] for other in theirs if len(other) > at]
-        same = [other for other in there if other["name"] == part["name"]]
-        own = [
-            f"{key}={short(_told_apart(one, [other.get(key) for other in same]))}"
-            for key, one in part.items()
-            if any(other.get(key) != one for other in same)
+    parts = cast("list[dict[str, object]]", value)
+    lists = [cast("list[dict[str, object]]", other) for other in others if _are_parts(other)]
+    texts = []
+    for at, part in enumerate(parts):
+        same = [of[at] for of in lists if len(of) > at and of[at]["name"] == part["name"]]
+        differing = [
+            f"{key}={short(_distinguishing(setting, [other.get(key) for other in same]))}"
+            for key, setting in part.items()
+            if any(other.get(key) != setting for other in same)
         ]
-        told.append(str(part["name"]) + (f"({', '.join(own)})" if own else ""))
-    return "+".join(told)
+        texts.append(str(part["name"]) + (f"({', '.join(differing)})" if differing else ""))
+    return "+".join(texts)
 
 
 def _are_parts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(one, dict) and "name" in one for one in value)
+    return isinstance(value, list) and all(
+        isinstance(part, dict) and "name" in part for part in value
+    )
 
 
 def folder_labels(folders: Sequence[Path]) -> list[str]:
     """A short name for each folder: as few of its last parts as tell it from the others."""
     parts = [folder.absolute().parts for folder in folders]
 
-    def label(mine: tuple[str, ...]) -> str:
-        for count in range(1, len(mine)):
-            end = mine[-count:]
+    def label(own: tuple[str, ...]) -> str:
+        for count in range(1, len(own)):
+            end = own[-count:]
             if sum(other[-count:] == end for other in parts) == 1:
                 return "/".join(end)
-        return str(Path(*mine))
+        return str(Path(*own))
 
-    return [label(mine) for mine in parts]
+    return [label(own) for own in parts]
 
 
 def short(value: object) -> str:
     """A parameter's value as labels and tables show it; of a detector's parts, their names."""
     if _are_parts(value):
-        return "+".join(str(one["name"]) for one in cast("list[dict[str, object]]", value))
+        return "+".join(str(part["name"]) for part in cast("list[dict[str, object]]", value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -65,8 +65,8 @@ def _version(package: str) -> str | None:
 
 def runtime(name: str) -> str:
     """A runtime and its version; builds of vLLM for a CPU are a package of another name."""
-    found = _version(name) or _version(f"{name}-cpu")
-    return name if found is None else f"{name} {found}"
+    version = _version(name) or _version(f"{name}-cpu")
+    return name if version is None else f"{name} {version}"
 
 
 def device_name(device: str) -> str:
@@ -82,11 +82,12 @@ def processor() -> str:
     """What the CPU is called, with its family and model where the system tells them."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.exists() else []
-    told = {name.strip(): value.strip() for name, _, value in (one.partition(":") for one in lines)}
-    name = told.get("model name") or platform.processor() or platform.machine()
-    numbers = [f"{one} {told[key]}" for one, key in (("family", "cpu family"), ("model", "model"))
-               if key in told]  # fmt: skip
-    return f"{name} ({', '.join(numbers)})" if numbers else name
+    pairs = (line.partition(":") for line in lines)
+    cpu = {key.strip(): value.strip() for key, _, value in pairs}
+    name = cpu.get("model name") or platform.processor() or platform.machine()
+    if "cpu family" not in cpu or "model" not in cpu:
+        return name
+    return f"{name} (family {cpu['cpu family']}, model {cpu['model']})"
 
 
 def _commit() -> tuple[str | None, bool | None]:
@@ -137,9 +138,9 @@ def paths(folder: Path) -> list[Path]:
         InvalidValue: the folder holds none, or cannot be read.
     """
     try:
-        found = sorted((folder / FOLDER).glob("[!.]*.json"))
-        lost = not found and any((folder / "traces").glob("*.zst"))
-        near = [] if found else _stores_near(folder)
+        manifests = sorted((folder / FOLDER).glob("[!.]*.json"))
+        lost = not manifests and any((folder / "traces").glob("*.zst"))
+        near = [] if manifests else _stores_near(folder)
     except OSError as error:
         raise InvalidValue("store", str(folder), f"a readable folder ({error})") from error
     if lost:
@@ -148,10 +149,10 @@ def paths(folder: Path) -> list[Path]:
             "given again with --out, writes it and decodes nothing that is there"
         )
         raise InvalidValue("store", str(folder), allowed)
-    if not found:
+    if not manifests:
         allowed = f"a folder that `lil sweep --out` made (no {FOLDER} in it)"
         raise InvalidValue("store", str(folder), allowed, near)
-    return found
+    return manifests
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -52,19 +52,6 @@ class ConfigurationForecast(TypedDict):
     seconds: float | None
 
 
-class MemoryForecast(TypedDict):
-    """Bytes of a model's weights, and of keys and values of a row and of a batch."""
-
-    model: str
-    backend: str
-    budget: int | None
-    weight_bytes: int | None
-    row_tokens: int
-    prompt_tokens_max: int | None
-    kv_bytes_per_row: int | None
-    kv_bytes_per_batch: int | None
-
-
 def estimate(config: Config, out: Path) -> dict[str, Any]:
     """The document of `lil sweep --dry-run --json`; bytes, tokens, seconds, missing is None.
 
@@ -88,7 +75,7 @@ def estimate(config: Config, out: Path) -> dict[str, Any]:
     study = Study.of(Store(out), experiment) if manifest.any_in(out) else None
     speeds = {} if study is None else study.store.seconds_per_token()
     forecasts: list[ConfigurationForecast] = []
-    memory: list[MemoryForecast] = []
+    memory: list[dict[str, Any]] = []
     for name in config.models:
         source = experiment.sources.get(name)
         configurations = build_configurations(
@@ -270,8 +257,8 @@ def _footprint_or_none(
         return None
 
 
-def _memory(experiment: Experiment, model: str, size: Footprint | None) -> list[MemoryForecast]:
-    """Weights, and keys and values of a row and of a batch, of every backend and budget."""
+def _memory(experiment: Experiment, model: str, size: Footprint | None) -> list[dict[str, Any]]:
+    """Bytes of weights, and of keys and values of a row and a batch, by backend and budget."""
     config = experiment.config
     prompts = [len(ids) for (name, _, _), ids in experiment.prompts.items() if name == model]
     longest = max(prompts, default=0)
@@ -281,7 +268,7 @@ def _memory(experiment: Experiment, model: str, size: Footprint | None) -> list[
         for problem in problems
         if name == model and problem.room is not None
     ]
-    forecasts: list[MemoryForecast] = []
+    forecasts: list[dict[str, Any]] = []
     for backend in experiment.backends:
         most = config.max_new_tokens
         if backend.name != "full":

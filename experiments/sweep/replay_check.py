@@ -1,9 +1,9 @@
-"""Proof that live equals replayed: the same verdict at the same token, trace by trace."""
+"""A check that live equals replayed: the same verdict at the same token, trace by trace."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import lil
@@ -12,7 +12,7 @@ from experiments.grid import models
 from experiments.grid.data.sets import stream_name
 from experiments.grid.identity import OWN_RUNTIME
 from experiments.grid.plan import Run
-from experiments.store.store import Record
+from experiments.grid.stored import model_of
 from experiments.store.study import Study
 from lil import Detector, Trace, Verdict
 from lil.detectors import watch_trace
@@ -40,19 +40,17 @@ class Agreement:
             self.differ.append(f"{name}: live {live}, replayed {replayed}")
 
 
-def _alike(one: object, other: object, tolerance: float) -> bool:
+def _alike(left: object, right: object, tolerance: float) -> bool:
     """Whether two pieces of evidence are the same; whole numbers and words must be equal."""
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=tolerance, abs_tol=0.0)
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(
-            _alike(value, other[key], tolerance) for key, value in one.items()
-        )
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(
-            _alike(a, b, tolerance) for a, b in zip(one, other, strict=True)
-        )
-    return one == other
+    if isinstance(left, float) and isinstance(right, float):
+        return math.isclose(left, right, rel_tol=tolerance, abs_tol=0.0)
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        shared = left.keys() == right.keys()
+        return shared and all(_alike(left[key], right[key], tolerance) for key in left)
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        pairs = zip(left, right, strict=False)
+        return len(left) == len(right) and all(_alike(a, b, tolerance) for a, b in pairs)
+    return left == right
 
 
 def feed(trace: Trace, detector: Detector, cap: int) -> Ending:
@@ -101,7 +99,6 @@ def check_fed(
 def check_decoded(
     study: Study,
     detector: Detector,
-    device: str,
     limit: int,
     on_run: Callable[[], None] | None = None,
 ) -> Agreement:
@@ -113,65 +110,48 @@ def check_decoded(
         InvalidValue: the model is not there, its weights are no longer those of the sweep, or
             another runtime decoded it.
     """
-    chosen = [(run, record) for run in study.runs() if (record := study.usable(run))]
-    if limit < len(chosen):
-        chosen = [chosen[i * len(chosen) // limit] for i in range(limit)]
-    agreement = Agreement()
-    for model in dict.fromkeys(run.configuration.model for run, _ in chosen):
-        of_model = [pair for pair in chosen if pair[0].configuration.model == model]
-        _decode_model(study, detector, device, of_model, agreement, on_run)
-    return agreement
-
-
-def _decode_model(
-    study: Study,
-    detector: Detector,
-    device: str,
-    chosen: Sequence[tuple[Run, Record]],
-    agreement: Agreement,
-    on_run: Callable[[], None] | None,
-) -> None:
-    config, digest = study.config, chosen[0][0].configuration.model_digest
+    config = study.config
     if config.runtime != OWN_RUNTIME:
         allowed = f"{OWN_RUNTIME}: here detectors are at work in `lil.decode`"
         raise InvalidValue("runtime", config.runtime, allowed)
-    source = models.find(chosen[0][0].configuration.model, config.revision, weights=config.weights)
-    if source.digest != digest:
-        raise InvalidValue("model", source.name, "the weights the store was made with")
-    loaded = models.load(source, config.dtype, device, config.device_map)
+    stored = [(run, record) for run in study.runs() if (record := study.usable(run))]
+    if limit < len(stored):
+        stored = [stored[i * len(stored) // limit] for i in range(limit)]
+    agreement = Agreement()
+    shelf: dict[str, models.LoadedModel] = {}
     for configuration in study.plan.configurations:
-        mine = [
-            (run, record.trace()) for run, record in chosen if run.configuration == configuration
-        ]
-        if not mine:
+        runs = [(run, r.trace()) for run, r in stored if run.configuration == configuration]
+        if not runs:
             continue
+        loaded = model_of(config, configuration, shelf)
+        requests = [
+            lil.Request(
+                trace.prompt_ids,
+                study.cap(run),
+                stream_name(configuration.dataset, run.item_id),
+                run.sample_index,
+            )
+            for run, trace in runs
+        ]
         for index, trace in lil.stream(
             loaded.model,
             loaded.tokenizer,
-            [
-                lil.Request(
-                    stored.prompt_ids,
-                    study.cap(run),
-                    stream_name(configuration.dataset, run.item_id),
-                    run.sample_index,
-                )
-                for run, stored in mine
-            ],
+            requests,
             backend=study.backend(configuration),
             penalties=study.penalties(configuration),
             detectors=[detector],
             token_bytes=loaded.token_bytes,
             **config.decode_options(),
         ):
-            run, stored = mine[index]
+            run, whole = runs[index]
             evidence = None if trace.evidence is None else dict(trace.evidence)
             live = (trace.finish, trace.tokens, evidence)
-            again = replayed(stored, detector, study.cap(run))
-            agreement.compare(_name(run), live, again, ROUNDING)
-            if trace.new_ids != stored.new_ids[: trace.tokens]:
+            agreement.compare(_name(run), live, replayed(whole, detector, study.cap(run)), ROUNDING)
+            if trace.new_ids != whole.new_ids[: trace.tokens]:
                 agreement.differ.append(f"{_name(run)}: other tokens than the stored trace")
             if on_run is not None:
                 on_run()
+    return agreement
 
 
 def _name(run: Run) -> str:

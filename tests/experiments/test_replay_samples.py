@@ -189,7 +189,7 @@ def test_live_and_replayed_agree_on_every_trace(swept: Any) -> None:
 def test_real_decoding_agrees_with_replay(swept: Any) -> None:
     store, plan, config, _ = swept
     (guardian,) = build_detectors(config)
-    decoded = check_live.check_decoded(Study(store, plan, config), guardian, "cpu", 20)
+    decoded = check_live.check_decoded(Study(store, plan, config), guardian, 20)
     assert (decoded.traces, decoded.differ) == (20, [])
     assert decoded.verdicts > 0
 

@@ -185,7 +185,7 @@ def test_a_store_holds_both_and_serves_neither_as_the_other(
     assert any("runtime transformers, not vllm" in line for line in study.warnings)
     assert not any("measured against full attention decoded by" in line for line in study.warnings)
     with pytest.raises(InvalidValue, match="runtime = 'vllm'"):
-        check_decoded(study, Guardian(), "cpu", 1)
+        check_decoded(study, Guardian(), 1)
 
 
 def test_a_pair_that_mixes_runtimes_is_said_by_name(

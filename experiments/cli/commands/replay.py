@@ -237,9 +237,8 @@ def _check_live(
         if decode:
             models.quiet_transformers()
             models.use_threads(study.config.threads)
-            device = models.resolve_device(study.config.device)
             with bar("decoding", min(decode, len(study.plan))) as advance:
-                agreement = replay_check.check_decoded(study, detector, device, decode, advance)
+                agreement = replay_check.check_decoded(study, detector, decode, advance)
             checks["decoded live"] = agreement
         for how, agreement in checks.items():
             same = agreement.traces - len(agreement.differ)

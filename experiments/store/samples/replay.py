@@ -66,20 +66,20 @@ def samples_of(
         plain = replace(plain, shorter=shorter)
     yield plain
     for label, detector in detectors:
-        one = replace(blank(run, penalty), detector=label, action=detector.action.name)
+        sample = replace(blank(run, penalty), detector=label, action=detector.action.name)
         verdict = verdict_on(trace, detector, cap)
         if verdict is None:
-            same = replace(plain, detector=one.detector, action=one.action)
+            same = replace(plain, detector=sample.detector, action=sample.action)
             yield _untimed(same) if continues_after_verdict(detector) else same
         elif not continues_after_verdict(detector):
-            stopped = judge(one, run.problem, record, trace, verdict.token, verdict)
+            stopped = judge(sample, run.problem, record, trace, verdict.token, verdict)
             yield _with_waste_left(stopped, plain, verdict)
         else:
             later = acted_record(store, Firing(run, record, cap, detector, verdict))
             if later is not None:
-                one = _acted(one, run.problem, later, verdict, scorers)
+                sample = _acted(sample, run.problem, later, verdict, scorers)
             lacks = later is None or later.failed
-            yield one if lacks else _with_waste_left(one, plain, verdict)
+            yield sample if lacks else _with_waste_left(sample, plain, verdict)
 
 
 def blank(run: Run, penalty: str) -> Sample:
@@ -109,17 +109,19 @@ def _shorter(
 ) -> tuple[Shorter, ...]:
     """What each cap but the largest leaves of a trace."""
     assert plain.tokens is not None
-    found = []
+    shorter = []
     for factor, cap in list(caps.items())[:-1]:
-        one = plain
+        sample = plain
         if cap < plain.tokens:
             solved = _judged(_text(trace, cap), problem, scorers, ended=False).correct
             read = trace.cost_at(cap).keys_read
-            one = replace(plain, status="capped", tokens=cap, correct=solved, keys_read=read)
+            sample = replace(plain, status="capped", tokens=cap, correct=solved, keys_read=read)
         assert factor is not None
-        assert one.tokens is not None
-        found.append(Shorter(factor, one.status, one.tokens, one.correct, one.keys_read))
-    return tuple(found)
+        assert sample.tokens is not None
+        shorter.append(
+            Shorter(factor, sample.status, sample.tokens, sample.correct, sample.keys_read)
+        )
+    return tuple(shorter)
 
 
 def _with_waste(plain: Sample, trace: Trace) -> Sample:
@@ -132,7 +134,7 @@ def _with_waste(plain: Sample, trace: Trace) -> Sample:
     return replace(plain, wasted_loop=exact(ids), wasted_tail=tolerant(ids))
 
 
-def _with_waste_left(one: Sample, plain: Sample, verdict: Verdict) -> Sample:
+def _with_waste_left(sample: Sample, plain: Sample, verdict: Verdict) -> Sample:
     """With what the trace would have wasted and was decoded before the verdict."""
     assert plain.tokens is not None
     behind = plain.tokens - verdict.step
@@ -140,11 +142,11 @@ def _with_waste_left(one: Sample, plain: Sample, verdict: Verdict) -> Sample:
     def left(wasted: int | None) -> int | None:
         return None if wasted is None else wasted - min(wasted, behind)
 
-    return replace(one, wasted_loop=left(plain.wasted_loop), wasted_tail=left(plain.wasted_tail))
+    return replace(sample, wasted_loop=left(plain.wasted_loop), wasted_tail=left(plain.wasted_tail))
 
 
-def _failed(one: Sample, record: Record) -> Sample:
-    return replace(one, status=record.meta["status"], message=record.meta["message"])
+def _failed(sample: Sample, record: Record) -> Sample:
+    return replace(sample, status=record.meta["status"], message=record.meta["message"])
 
 
 def _untimed(sample: Sample) -> Sample:
@@ -153,47 +155,47 @@ def _untimed(sample: Sample) -> Sample:
 
 
 def _acted(
-    one: Sample, problem: PlannedProblem, record: Record, verdict: Verdict, scorers: Scorers
+    sample: Sample, problem: PlannedProblem, record: Record, verdict: Verdict, scorers: Scorers
 ) -> Sample:
     """A run that went on after its verdict, as it was decoded."""
     if record.failed:
-        return _failed(one, record)
+        return _failed(sample, record)
     trace = record.trace()
-    whole = _untimed(measured(one, problem, record, trace, trace.tokens, scorers=scorers))
+    whole = _untimed(measured(sample, problem, record, trace, trace.tokens, scorers=scorers))
     stopped = trace.finish == verdict.detector
     return replace(whole, status="stopped" if stopped else whole.status, stopped_at=verdict.step)
 
 
 def measured(
-    one: Sample,
+    sample: Sample,
     problem: PlannedProblem,
     record: Record,
     trace: Trace,
-    kept: int,
+    length: int,
     verdict: Verdict | None = None,
     scorers: Scorers = NO_SCORERS,
 ) -> Sample:
-    """A blank sample filled in from a trace's first `kept` tokens, a verdict's if there was one."""
-    paid = kept if verdict is None else verdict.step  # of the trace's tokens
-    cut = kept < trace.tokens
+    """A blank sample filled in from a trace's first `length` tokens, a verdict's if there was one."""
+    paid = length if verdict is None else verdict.step  # of the trace's tokens
+    cut = length < trace.tokens
     if verdict is not None:
-        one = replace(one, status="stopped", finish=verdict.detector, stopped_at=verdict.step)
+        sample = replace(sample, status="stopped", finish=verdict.detector, stopped_at=verdict.step)
     elif cut or trace.finish == "length":
-        one = replace(one, status="capped", finish="length")
+        sample = replace(sample, status="capped", finish="length")
     else:
-        one = replace(one, status="ok", finish=trace.finish)
+        sample = replace(sample, status="ok", finish=trace.finish)
     cost = trace.cost_at(paid)
     ended = not cut and verdict is None and trace.finish == "eos"
-    judgement = _judged(_text(trace, kept), problem, scorers, ended)
+    judgement = _judged(_text(trace, length), problem, scorers, ended)
     return replace(
-        _with_reads(one, trace, paid),
-        at_positions=_at_positions(problem, one.finish, len(trace.dropped) + paid),
+        _with_reads(sample, trace, paid),
+        at_positions=_at_positions(problem, sample.finish, len(trace.dropped) + paid),
         sweep=record.meta["sweep"],
         batch_size=record.meta["batch_size"],
         workers=record.meta["workers"],
         record=record.id,
-        tokens=kept,
-        output=_digest(trace.new_ids[:kept]),
+        tokens=length,
+        output=_digest(trace.new_ids[:length]),
         correct=judgement.correct,
         answer=judgement.answer,
         rule=judgement.rule,
@@ -201,10 +203,10 @@ def measured(
         decode_sec=cost.seconds,
         keys_read=cost.keys_read,
         cache_byte_sec=_byte_sec(trace, paid),
-        curve=_curve(trace, kept),
-        repeated=repeats(trace.new_ids[:kept]),
+        curve=_curve(trace, length),
+        repeated=repeats(trace.new_ids[:length]),
         reused_tokens=min(paid, trace.reused_tokens),
-        dropped_tokens=len(trace.dropped) + paid - kept,
+        dropped_tokens=len(trace.dropped) + paid - length,
     )
 
 
@@ -218,8 +220,8 @@ def _at_positions(problem: PlannedProblem, finish: str | None, paid: int) -> boo
     return room is not None and (paid > room or (paid == room and finish == "length"))
 
 
-def _text(trace: Trace, kept: int) -> str:
-    pieces = trace.pieces[:kept] if kept < trace.tokens else trace.text_pieces
+def _text(trace: Trace, length: int) -> str:
+    pieces = trace.pieces[:length] if length < trace.tokens else trace.text_pieces
     return b"".join(pieces).decode(errors="replace")
 
 
@@ -239,58 +241,57 @@ def _judged(text: str, problem: PlannedProblem, scorers: Scorers, ended: bool) -
     return judged(text, gold, scorer, scorers, item=item, ended=ended)
 
 
-def _with_reads(one: Sample, trace: Trace, kept: int) -> Sample:
-    """With keys kept and read, and the cache's peak, of the first `kept` tokens."""
-    if kept == trace.tokens:
+def _with_reads(sample: Sample, trace: Trace, length: int) -> Sample:
+    """With keys kept and read, and the cache's peak, of the first `length` tokens."""
+    if length == trace.tokens:
         return replace(
-            one,
+            sample,
             keys_kept_max=trace.keys_kept_max,
             keys_read_max=trace.keys_read_max,
             keys_read_mean=trace.keys_read_mean,
             dense_layer_keys_read_mean=trace.dense_layer_keys_read_mean,
             cache_bytes_peak=trace.cache_bytes_peak,
         )
-    seen = len(trace.prompt_ids) + kept - 1  # the last token is chosen, not yet read
-    held = [check.cache_bytes for check in trace.checks if check.tokens < kept]
-    cost = trace.cost_at(kept)
-    held.append(cost.cache_bytes)
+    seen = len(trace.prompt_ids) + length - 1  # the last token is chosen, not yet read
+    cost = trace.cost_at(length)
+    cache_bytes = [check.cache_bytes for check in trace.checks if check.tokens < length]
     return replace(
-        one,
+        sample,
         # Nothing can hold or read more keys than there are tokens.
         keys_kept_max=min(trace.keys_kept_max, seen),
         keys_read_max=None if trace.keys_read_max is None else min(trace.keys_read_max, seen),
-        keys_read_mean=_per_step(cost.read_sum, kept),
-        dense_layer_keys_read_mean=_per_step(cost.dense_read_sum, kept),
-        cache_bytes_peak=int(max(held)),
+        keys_read_mean=_per_step(cost.read_sum, length),
+        dense_layer_keys_read_mean=_per_step(cost.dense_read_sum, length),
+        cache_bytes_peak=int(max([*cache_bytes, cost.cache_bytes])),
     )
 
 
-def _per_step(total: float | None, kept: int) -> float | None:
+def _per_step(total: float | None, length: int) -> float | None:
     """The mean over decode steps: the first token comes from the prompt, without one."""
-    return None if total is None or kept < 2 else total / (kept - 1)
+    return None if total is None or length < 2 else total / (length - 1)
 
 
-def _byte_sec(trace: Trace, kept: int) -> float | None:
+def _byte_sec(trace: Trace, length: int) -> float | None:
     """Bytes held times seconds held while decoding, the trapezoid between two checks."""
-    points = [check for check in trace.checks if check.tokens < kept] + [trace.cost_at(kept)]
+    points = [check for check in trace.checks if check.tokens < length] + [trace.cost_at(length)]
     points.insert(0, trace.cost_at(0))
     total = 0.0
     for before, after in pairwise(points):
         if before.seconds is None or after.seconds is None:
             return None
-        held = (before.cache_bytes + after.cache_bytes) / 2
-        total += held * (after.seconds - before.seconds)
+        mean = (before.cache_bytes + after.cache_bytes) / 2
+        total += mean * (after.seconds - before.seconds)
     return total
 
 
-def _curve(trace: Trace, kept: int) -> tuple[tuple[int | None, int, int], ...]:
-    """The compression curve of the first `kept` tokens, its last point at their end."""
-    if kept == trace.tokens:
+def _curve(trace: Trace, length: int) -> tuple[tuple[int | None, int, int], ...]:
+    """The compression curve of the first `length` tokens, its last point at their end."""
+    if length == trace.tokens:
         return trace.curve
-    points = [point for point in trace.curve if (point[0] or 0) <= kept]
-    if not points or points[-1][0] != kept:
-        meter = Meter().feed(b"".join(trace.pieces[:kept]))
-        points.append((kept, meter.fed, meter.size()))
+    points = [point for point in trace.curve if (point[0] or 0) <= length]
+    if not points or points[-1][0] != length:
+        meter = Meter().feed(b"".join(trace.pieces[:length]))
+        points.append((length, meter.fed, meter.size()))
     return tuple(points)
 
 
@@ -331,16 +332,16 @@ class Firing(NamedTuple):
 
 
 def acted_record(store: Store, fired: Firing) -> Record | None:
-    """The run with this detector at work, if it was decoded: for this cap, or for another that it
-    did not come up to, and neither to this one. What acted upon another verdict is no such run.
+    """The run with this detector at work, if it was decoded upon the same verdict: for this cap, or
+    for another that it did not come up to, and neither to this one.
     """
-    found = store.get(fired.id)
-    if found is not None and _follows(found, fired):
-        return found
+    record = store.get(fired.id)
+    if record is not None and _follows(record, fired):
+        return record
     key = (fired.run.id, digest(fired.detector.identity()))
     others = _by_run(store, store.changes).get(key, ())
-    fit = (one for one in others if _ended_below(one, fired.cap))
-    return next((one for one in fit if _follows(one, fired)), None)
+    fit = (r for r in others if _ended_below(r, fired.cap) and _follows(r, fired))
+    return next(fit, None)
 
 
 def _follows(record: Record, fired: Firing) -> bool:
@@ -364,17 +365,17 @@ def stored_verdict(verdict: Verdict) -> list[int | None]:
 @functools.lru_cache(maxsize=4)
 def _by_run(
     store: Store,
-    changes: int,  # noqa: ARG001 - after another, look again
+    changes: int,  # noqa: ARG001 - the cache is void after another change
 ) -> dict[tuple[str, str], list[Record]]:
     """All runs with detectors that act, whatever their caps, by run and detector."""
-    found: dict[tuple[str, str], list[Record]] = {}
+    records: dict[tuple[str, str], list[Record]] = {}
     for record in store:
         meta = record.meta
         if meta.get("detector") is not None and not record.failed:
             configuration = Configuration(**meta["cell"])
             run = run_id(configuration, meta["item_id"], meta["prompt"], meta["sample_index"])
-            found.setdefault((run, digest(meta["detector"])), []).append(record)
-    return found
+            records.setdefault((run, digest(meta["detector"])), []).append(record)
+    return records
 
 
 def _ended_below(record: Record, cap: int) -> bool:
@@ -383,8 +384,8 @@ def _ended_below(record: Record, cap: int) -> bool:
         return False
     trace = record.trace()
     done = trace.action or {}
-    given = done.get("kept", 0) + done.get("cue_tokens", 0)
-    by_itself = trace.finish != "length" or trace.tokens == given + (done.get("tokens") or 0)
+    start = done.get("kept", 0) + done.get("cue_tokens", 0)
+    by_itself = trace.finish != "length" or trace.tokens == start + (done.get("tokens") or 0)
     return by_itself and trace.decoded_tokens < cap
 
 

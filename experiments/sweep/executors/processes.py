@@ -82,10 +82,10 @@ class Processes(Workers[_Worker]):
 
     def submit(self, worker: int, job: DecodeJob) -> None:
         """Send it; a worker that has died is noticed when it is listened to."""
-        chosen = self._workers[worker]
-        chosen.busy = True
+        receiver = self._workers[worker]
+        receiver.busy = True
         with suppress(OSError):
-            chosen.line.send(job)
+            receiver.line.send(job)
 
     def wait(self, report: Report) -> None:
         """Listen to all workers until one says something or dies.
@@ -160,8 +160,8 @@ def _undisturbed() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    held = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    blocked = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
         yield
     finally:

@@ -25,9 +25,10 @@ def _from_flags(values: dict[str, Any]) -> Config:
                 for parameter, setting in table.items():
                     arguments += ["--set", f"{key}.{name}.{parameter}={setting}"]
             continue
-        flag = f"{key[:-3]}y" if key.endswith("ies") else key.removesuffix("s")
-        flag = f"--{flag.replace('_', '-')}"
-        arguments += [flag, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+        flag = f"--{key.replace('_', '-')}"
+        if isinstance(value, list):
+            flag, value = flag.removesuffix("s"), ",".join(map(str, value))
+        arguments += [flag, str(value)]
     parsed: argparse.Namespace = parser.parse_args(arguments)
     return config_from(parsed)[1]
 

@@ -24,6 +24,7 @@ import zstandard
 
 from attention.errors import InvalidValue
 from attention.identity import code
+from attention.local_modules import WithModules
 from experiments.grid.identity import Configuration, digest
 from experiments.grid.plan import Run
 from experiments.grid.scoring import Scorers
@@ -123,7 +124,7 @@ def _read_traces(
             yield at, _samples(jobs[at], store, scorers)
         return
     # Pickled here, so that a worker unpickles it only once it has set its threads.
-    shared = pickle.dumps((store, scorers))
+    shared = pickle.dumps(WithModules((store, scorers)))
     context = multiprocessing.get_context("spawn")  # a fork would take torch's locks along
     pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(shared,))
     try:

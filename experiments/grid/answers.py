@@ -1,9 +1,9 @@
 r"""Where an output states its answer, and which answers are the same number.
 
-A model that was asked for a box is judged by its box; one that was asked for nothing states its
-answer as it likes. `find` looks for it by the rules of `RULES`, the first that finds one. What is
-said in `<think>...</think>` is no answer, and in a text that was cut only a complete mark is one:
-its numbers and sentences may be steps on the way.
+A prompt that asks for a box is judged by the box; without that a model states its answer as it
+likes, and `find` takes the first of `RULES` that matches. The text in `<think>...</think>` holds no
+answer. In a text that was cut only a complete mark is an answer: numbers and sentences may be steps
+on the way.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _REFUSAL = re.compile(
 
 
 @dataclass(frozen=True)
-class Found:
+class StatedAnswer:
     """An answer, and the rule that found it."""
 
     answer: str
@@ -86,7 +86,7 @@ class Found:
 
 def boxed(text: str) -> list[str]:
     r"""What stands in each complete `\boxed{...}`, inner braces balanced, in the text's order."""
-    found: dict[int, str] = {}
+    boxes: dict[int, str] = {}
     open_: list[tuple[int, bool]] = []  # where what stands in a brace begins, and whether in a box
     for brace in _BRACES.finditer(text):
         if brace[0] != "}":
@@ -94,8 +94,8 @@ def boxed(text: str) -> list[str]:
         elif open_:
             begin, in_box = open_.pop()
             if in_box:
-                found[begin] = text[begin : brace.start()]
-    return [found[begin] for begin in sorted(found)]
+                boxes[begin] = text[begin : brace.start()]
+    return [boxes[begin] for begin in sorted(boxes)]
 
 
 def last_boxed(text: str) -> str | None:
@@ -111,8 +111,8 @@ def asks_for_box(text: str) -> bool:
     return "\\boxed" in text
 
 
-def said(text: str) -> str:
-    """What is said behind the thinking: nothing where that has not ended."""
+def behind_thinking(text: str) -> str:
+    """The text behind the thinking: nothing where that has not ended."""
     closed = list(_THOUGHT.finditer(text))
     left = text[closed[-1].end() :] if closed else text
     opened = _THINKING.search(left)
@@ -141,8 +141,8 @@ def _behind_hashes(text: str, kind: Kind, ended: bool) -> str | None:
     lines = [line for line in lines if line.strip()]
     for line in reversed(lines if kind == "number" else lines[-1:]):
         _, hashes, behind = line.rpartition("####")
-        told = hashes and "#" not in behind and behind.strip()
-        if told and (kind != "number" or values(behind)):
+        is_answer = hashes and "#" not in behind and behind.strip()
+        if is_answer and (kind != "number" or values(behind)):
             return behind.strip()
     return None
 
@@ -167,7 +167,7 @@ def _stated(rest: str, kind: Kind, at_once: bool) -> str | None:
     rest = rest.lstrip()
     span = _MATH_SPAN.match(rest)
     if span is not None:
-        inside = next(one for one in span.groups() if one is not None)
+        inside = next(group for group in span.groups() if group is not None)
         if kind != "number" or values(inside):
             return inside.strip()
     bold = _BOLD.match(rest)
@@ -195,16 +195,16 @@ def _last_number(text: str, kind: Kind, ended: bool) -> str | None:
     """The last number that is said, or the only one in bold beside it; none of a refusal."""
     if not ended or kind != "number":
         return None
-    spoken = [one for one in _sentences(text) if not _COURTESY.search(one)]
+    spoken = [part for part in _sentences(text) if not _COURTESY.search(part)]
     if not spoken or _REFUSAL.search(spoken[-1]):
         return None
     for sentence in reversed(spoken):
-        found = list(_numbers(sentence))
-        if not found:
+        numbers = list(_numbers(sentence))
+        if not numbers:
             continue
-        bold = [one["inside"] for one in _BOLD.finditer(sentence)]
+        bold = [match["inside"] for match in _BOLD.finditer(sentence)]
         strong = [number for inside in bold for number in [*_numbers(inside)][-1:]]
-        return strong[0] if len(strong) == 1 else found[-1]
+        return strong[0] if len(strong) == 1 else numbers[-1]
     return None
 
 
@@ -220,14 +220,14 @@ def _sentences(text: str) -> Iterator[str]:
 
 def _numbers(text: str) -> Iterator[str]:
     """Each number of a text as it stands there, but for ordinals and numbers of a list."""
-    for one in _NUMBER.finditer(text):
-        begins = not text[: one.start()].strip()
-        behind = _ORDINAL.match(text, one.end())
+    for number in _NUMBER.finditer(text):
+        begins = not text[: number.start()].strip()
+        behind = _ORDINAL.match(text, number.end())
         if behind is not None and (begins or behind[0][0] not in ".)"):
             if begins and behind[0][0] in ".)" and not text[behind.end() :].strip():
-                yield one[0].strip()  # "72." is all there is
+                yield number[0].strip()  # "72." is all there is
             continue
-        yield one[0].strip()
+        yield number[0].strip()
 
 
 #: The rules in their order: name, and what it finds in what is said.
@@ -240,7 +240,7 @@ RULES: tuple[tuple[str, Callable[[str, Kind, bool], str | None]], ...] = (
 )
 
 
-def find(text: str, kind: Kind, ended: bool, rules: int = len(RULES)) -> Found | None:
+def find(text: str, kind: Kind, ended: bool, rules: int = len(RULES)) -> StatedAnswer | None:
     """The answer that an output states, by the first rule that finds one.
 
     Args:
@@ -249,13 +249,13 @@ def find(text: str, kind: Kind, ended: bool, rules: int = len(RULES)) -> Found |
         ended: whether the text ended by itself; of one that was cut only marks count.
         rules: how many of `RULES` are allowed.
     """
-    spoken = said(text)
+    spoken = behind_thinking(text)
     if kind == "number":
         spoken = spoken.translate(_TYPED)
     for name, rule in RULES[:rules]:
         answer = rule(spoken, kind, ended)
         if answer is not None:
-            return Found(answer, name)
+            return StatedAnswer(answer, name)
     return None
 
 
@@ -359,11 +359,11 @@ def kind_of(gold: str) -> Kind:
 
 def same_number(answer: str, gold: str) -> bool:
     """Whether two answers are the same number; a sentence with one number is that number."""
-    mine, theirs = values(answer), values(gold)
-    if not mine:
-        numbers = {values(one) for one in _numbers(answer)}
-        mine = numbers.pop() if len(numbers) == 1 else mine
-    return not mine.isdisjoint(theirs)
+    left = values(answer)
+    if not left:
+        numbers = {values(number) for number in _numbers(answer)}
+        left = numbers.pop() if len(numbers) == 1 else left
+    return not left.isdisjoint(values(gold))
 
 
 def same_words(answer: str, gold: str) -> bool:

@@ -179,7 +179,6 @@ def _datasets(
                 raise InvalidValue("offset", config.offset, allowed)
             sizes[name] = min(left, config.sample or config.limit or left)
             unknown.append(f"{name} is not fetched: {sizes[name]} problems, as published")
-            scoring.require(choice.scorer_of_mathematics(), name)
             continue
         dataset = data.load_set(name, config.split, config.limit, choice)
         dataset.require_judges()

@@ -1,11 +1,8 @@
 """Problems of the package reasoning-gym: `gym:countdown(max_numbers=4, seed=3)`.
 
-A generator makes problem i of a seed again whenever it is asked, and judges an answer itself. The
-package is imported where somebody typed such a name and nowhere else; what a store says is text,
-held against a rule for names before the package is asked.
-
-Some of its scorers have Python evaluate an answer, which is a model's text. Of those an answer is
-handed over only where it is made of characters that can do no harm; the others are refused.
+A generator makes problem i of a seed again, and judges an answer itself. The package is imported
+where somebody typed such a name and nowhere else. Some of its scorers evaluate an answer, which is
+a model's text, as Python: of those an answer is passed on only where its characters can do no harm.
 """
 
 from __future__ import annotations
@@ -13,14 +10,12 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
-import difflib
 import functools
 import hashlib
 import importlib
 import importlib.util
 import inspect
 import io
-import math
 import random
 import re
 import signal
@@ -31,26 +26,22 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from attention.errors import InvalidValue, check_int
+from attention.errors import InvalidValue
 from attention.spec import Spec, parse
 from experiments.grid.identity import digest
 
 #: What a data set of these begins with.
 PREFIX = "gym:"
-
-#: What a user names to have every generator's own scorer judge what a store has of it.
+#: The name by which users have every generator's own scorer judge what a store has of it.
 SCORER = "gym"
-
 #: What stands for the answer of a problem that has no single one.
 ANY = "any that the generator accepts"
 
 _PACKAGE = "reasoning-gym"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_ITEM = re.compile(
-    r"(?P<name>[a-z0-9_]+)/(?P<version>[\w.+!-]+)/(?P<digest>[0-9a-f]{8})/(?P<at>\d+)"
-)
+_ITEM = re.compile(r"[a-z0-9_]+/(?P<version>[\w.+!-]+)/[0-9a-f]{8}/(?P<index>\d{1,9})")
 
-#: Seconds that judging one answer may take, and the longest answer that is looked at.
+#: Seconds that judging one answer may take, and the longest answer that is judged.
 LIMIT, LONGEST = 5, 20_000
 
 _ARITHMETIC = re.compile(r"(?!.*(?:\*\s*\*|/\s*/))[\d\s+\-*/().]{1,200}", re.DOTALL)
@@ -91,47 +82,34 @@ def is_named(name: str) -> bool:
 
 
 def spelled(text: str) -> str:
-    """The name of a data set as it is kept: parameters in their order, seed 0 left out.
+    """The canonical name of a data set: parameters in their order, seed 0 left out.
 
-    Text alone: whether there is such a generator is not looked up.
+    Nothing is imported; whether there is such a generator is not looked up.
 
     Raises:
-        InvalidValue: no name of a generator, or parameters that are none.
+        InvalidValue: no name of a generator, or parameters that are no values of TOML.
     """
     return PREFIX + str(_spec(text))
 
 
 def _spec(text: str) -> Spec:
     spec = parse(text, "dataset", f"{PREFIX}chain_sum(seed=1, max_terms=4)")
-    spec = Spec(spec.name.removeprefix(PREFIX), spec.params)
-    if not _NAME.fullmatch(spec.name):
+    name = spec.name.removeprefix(PREFIX)
+    if not _NAME.fullmatch(name):
         allowed = f"{PREFIX}NAME with a generator of {_PACKAGE}, such as {PREFIX}chain_sum"
         raise InvalidValue("dataset", text, allowed)
     params = dict(sorted(spec.params.items()))
-    for key, value in params.items():
-        if not _plain(value):
-            raise InvalidValue(f"{key} of {text}", value, "a number, a text, or a list of those")
-    if params.get("seed", 0) == 0 and params.pop("seed", 0) is False:
-        raise InvalidValue(f"seed of {text}", False, "a whole number")
-    if "seed" in params:
-        check_int(f"seed of {text}", params["seed"], least=0)
-    if "size" in params:
-        check_int(f"size of {text}", params["size"], least=1)
-    return Spec(spec.name, params)
-
-
-def _plain(value: object) -> bool:
-    if isinstance(value, list):
-        return all(map(_plain, value))
-    if isinstance(value, Mapping):
-        return all(map(_plain, value.values()))
-    return isinstance(value, bool | int | str) or (
-        isinstance(value, float) and math.isfinite(value)
-    )
+    try:
+        digest(params)
+    except (TypeError, ValueError) as error:
+        raise InvalidValue("dataset", text, "numbers, texts or lists of those") from error
+    if params.get("seed") == 0:
+        del params["seed"]
+    return Spec(name, params)
 
 
 @dataclass(frozen=True)
-class Made:
+class GeneratedProblem:
     """A problem as its generator made it."""
 
     id: str
@@ -157,7 +135,7 @@ class Generator:
     size: int
     _dataset: Any = dataclasses.field(repr=False, compare=False)
 
-    def problem(self, index: int) -> Made:
+    def problem(self, index: int) -> GeneratedProblem:
         """Problem `index`, from 0; the same each time.
 
         Raises:
@@ -174,7 +152,7 @@ class Generator:
         try:
             with _undisturbed(), _limited(LIMIT):
                 return bool(self._dataset.score_answer(answer, entry) >= 1.0)
-        except Exception:  # of an answer that is of no form it knows
+        except Exception:  # an answer of no form that the scorer knows
             return False
 
 
@@ -190,100 +168,64 @@ def generator(name: str) -> Generator:
 
 @functools.lru_cache(maxsize=32)
 def _generator(name: str) -> Generator:
-    known = _known(name)
-    spec = _spec(name)
-    if spec.name not in known:
-        names = [one for one in known if one not in _REFUSED]
-        near = [PREFIX + one for one in difflib.get_close_matches(spec.name, names, n=1)]
-        allowed = f"one of the {len(names)} generators of {_PACKAGE} {_version()}"
-        if not near:
-            allowed += f": {', '.join(names)}"
-        raise InvalidValue("dataset", name, allowed, near)
-    kind, config = known[spec.name]
-    _require_safe(name, spec.name, kind)
-    fields = {one.name: one for one in dataclasses.fields(config)}
-    given = {"seed": 0, **spec.params}
-    for key in given:
-        if key not in fields:
-            allowed = f"a parameter of {spec.name}: {', '.join(fields)}"
-            raise InvalidValue(f"parameter of {PREFIX}{spec.name}", key, allowed, fields)
-    given = {key: _as_default(value, fields[key].default) for key, value in given.items()}
-    try:
-        with _undisturbed():
-            made = config(**given)
-            dataset = kind(config=made)
-    except Exception as error:  # whatever it makes of values
-        allowed = f"parameters that {spec.name} takes ({_reason(error)})"
-        raise InvalidValue("dataset", name, allowed) from error
-    source = Path(inspect.getfile(kind)).read_bytes()
-    told = digest([name, _version(), hashlib.sha256(source).hexdigest()])
-    return Generator(name, _version(), told, len(dataset), dataset)
-
-
-def _known(name: str) -> Mapping[str, tuple[Any, Any]]:
-    """Every generator of the package: its class, and that of its parameters."""
     if importlib.util.find_spec("reasoning_gym") is None:
         allowed = f"the package `{_PACKAGE}` (`scripts/setup gym` installs it)"
         raise InvalidValue("dataset", name, allowed)
     with _undisturbed():
         importlib.import_module("reasoning_gym")
-        known = importlib.import_module("reasoning_gym.factory").DATASETS
-    return dict(sorted(known.items()))
-
-
-def _version() -> str:
-    return metadata.version(_PACKAGE)
-
-
-def _as_default(value: Any, default: Any) -> Any:
-    """A list as a tuple where the parameter is one."""
-    return tuple(value) if isinstance(value, list) and isinstance(default, tuple) else value
+        classes = importlib.import_module("reasoning_gym.factory").DATASETS
+    version, spec = metadata.version(_PACKAGE), _spec(name)
+    if spec.name not in classes:
+        names = [PREFIX + other for other in sorted(classes.keys() - _REFUSED.keys())]
+        raise InvalidValue("dataset", name, f"a generator of {_PACKAGE} {version}", names)
+    kind, parameters = classes[spec.name]
+    source = Path(inspect.getfile(kind)).read_text("utf-8")
+    reason = _REFUSED.get(spec.name)
+    if reason is None and spec.name not in {*_EVALUATED, *_OWN_TEXT} and runs_code(source):
+        reason = f"it evaluates text, which nobody has checked for {_PACKAGE} {version}"
+    if reason is not None:
+        raise InvalidValue("dataset", name, f"another generator of {_PACKAGE}: {reason}")
+    tuples = {f.name for f in dataclasses.fields(parameters) if isinstance(f.default, tuple)}
+    values = {
+        key: tuple(value) if key in tuples and isinstance(value, list) else value
+        for key, value in {"seed": 0, **spec.params}.items()
+    }
+    try:
+        with _undisturbed():
+            dataset = kind(config=parameters(**values))
+            size = len(dataset)
+    except Exception as error:  # whatever it makes of values
+        allowed = f"parameters that {spec.name} takes ({_reason(error)})"
+        raise InvalidValue("dataset", name, allowed) from error
+    code = hashlib.sha256(source.encode()).hexdigest()
+    return Generator(name, version, digest([name, version, code]), size, dataset)
 
 
 def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def _require_safe(name: str, generator_name: str, kind: type) -> None:
-    """Refuse what cannot be used, also of a later version of the package.
-
-    Raises:
-        InvalidValue: it is not to be used.
-    """
-    why = _REFUSED.get(generator_name)
-    read = generator_name in _EVALUATED or generator_name in _OWN_TEXT
-    if why is None and not read and runs_code(Path(inspect.getfile(kind)).read_text("utf-8")):
-        why = f"it evaluates text, which nobody has read for {_PACKAGE} {_version()}"
-    if why is not None:
-        raise InvalidValue("dataset", name, f"another generator of {_PACKAGE}: {why}")
-
-
 def runs_code(source: str) -> bool:
     """Whether a module calls what evaluates text, other than functions of its own."""
-    tree = ast.parse(source)
-    own = {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
-    called = {
-        ast.unparse(one.func) for one in ast.walk(tree) if isinstance(one, ast.Call)
-    } - _HARMLESS
-    return any(one not in own and one.rpartition(".")[2] in _RUNNING for one in called)
+    nodes = list(ast.walk(ast.parse(source)))
+    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+    return any(name.rpartition(".")[2] in _RUNNING for name in called - _HARMLESS - own)
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _problem(name: str, index: int) -> Made:
-    made = _generator(name)
+def _problem(name: str, index: int) -> GeneratedProblem:
+    made_by, spec = _generator(name), _spec(name)
     try:
         with _undisturbed():
-            entry = made._dataset[index]
-        question, answer = entry["question"], entry.get("answer")
+            entry = made_by._dataset[index]
+        question, answer = str(entry["question"]), entry.get("answer")
     except Exception as error:  # whatever it cannot do with its parameters
         allowed = f"parameters with which problem {index} can be made ({_reason(error)})"
         raise InvalidValue("dataset", name, allowed) from error
-    if not isinstance(question, str) or not question.strip():
-        raise InvalidValue("dataset", name, f"a generator of texts (problem {index} is none)")
-    told = answer if isinstance(answer, str) and answer.strip() else ANY
-    spec = _spec(name)
-    params = digest(dict(spec.params))[:8]
-    return Made(f"{spec.name}/{made.version}/{params}/{index}", question, told, entry)
+    answer = answer if isinstance(answer, str) and answer.strip() else ANY
+    id_ = f"{spec.name}/{made_by.version}/{digest(dict(spec.params))[:8]}/{index}"
+    return GeneratedProblem(id_, question, answer, entry)
 
 
 def index_of(made_by: Generator, item_id: str, gold: str) -> int:
@@ -292,20 +234,17 @@ def index_of(made_by: Generator, item_id: str, gold: str) -> int:
     Raises:
         InvalidValue: none of it, or one that another version of the package made.
     """
-    told = _ITEM.fullmatch(item_id)
-    if told is None or int(told["at"]) >= made_by.size:
+    parts = _ITEM.fullmatch(item_id)
+    if parts is None or int(parts["index"]) >= made_by.size:
         raise InvalidValue("problem", item_id, f"a problem of {made_by.name}")
-    if told["version"] != made_by.version:
-        allowed = f"{told['version']}, which made the problems of {made_by.name}"
+    if parts["version"] != made_by.version:
+        allowed = f"{parts['version']}, which made the problems of {made_by.name}"
         raise InvalidValue(f"version of {_PACKAGE}", made_by.version, allowed)
-    problem = made_by.problem(int(told["at"]))
+    problem = made_by.problem(int(parts["index"]))
     if (problem.id, problem.answer) != (item_id, gold):
         allowed = f"the problem that {made_by.name} makes, whose answer is {problem.answer[:60]!r}"
         raise InvalidValue(f"answer of {item_id}", gold[:60], allowed)
-    return int(told["at"])
-
-
-# ---------------------------------------------------------------- the package's manners
+    return int(parts["index"])
 
 
 @contextlib.contextmanager

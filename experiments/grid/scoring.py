@@ -69,7 +69,7 @@ class Scorer(Protocol):
         """Of all that its judgements follow from."""
 
     def judged(self, text: str, accepted: tuple[str, ...], item: str, ended: bool) -> Judgement:
-        """What it makes of an output, as `judged` is told of it."""
+        """Judge an output; arguments as those of the function `judged`."""
 
 
 @dataclass(frozen=True)
@@ -101,15 +101,15 @@ class OwnScorer:
         """
         for gold in accepted:
             try:
-                said = self.score(text, gold)
+                verdict = self.score(text, gold)
             except Exception as error:  # whatever it does
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
                 raise InvalidValue("scorer", self.path, f"one that judges ({reason})") from error
-            if not (said is None or isinstance(said, bool | str)):
+            if not (verdict is None or isinstance(verdict, bool | str)):
                 allowed = "one that returns true or false, or the name of a rule"
-                raise InvalidValue("scorer", self.path, f"{allowed}, not {type(said).__name__}")
-            if said:
-                return Judgement(True, said if isinstance(said, str) else self.path)
+                raise InvalidValue("scorer", self.path, f"{allowed}, not {type(verdict).__name__}")
+            if verdict:
+                return Judgement(True, verdict if isinstance(verdict, str) else self.path)
         return Judgement(False)
 
 
@@ -133,12 +133,12 @@ class GymScorer:
         """
         generator = gym.generator(self.path)
         index = gym.index_of(generator, item, accepted[0])
-        found = answers.find(text, "words", ended, rules=len(answers.RULES) - 1)
-        if found is None:
+        stated = answers.find(text, "words", ended, rules=len(answers.RULES) - 1)
+        if stated is None:
             return Judgement(False)
-        forms = dict.fromkeys((found.answer, answers.bare(found.answer)))
-        right = any(generator.solves(one, index) for one in forms)
-        return Judgement(right, found.rule, found.answer)
+        forms = dict.fromkeys((stated.answer, answers.bare(stated.answer)))
+        right = any(generator.solves(form, index) for form in forms)
+        return Judgement(right, stated.rule, stated.answer)
 
 
 #: Scorers that do not ship and were asked for, by path.
@@ -201,10 +201,9 @@ def judged(
         ended: whether the text ended by itself.
 
     Raises:
-        InvalidValue: an unknown scorer, one of one's own that fails, or mathematics without
-            math-verify.
+        InvalidValue: an unknown scorer, or one of one's own that fails.
     """
-    accepted = gold if isinstance(gold, tuple) else () if gold is None else (gold,)
+    accepted = accepted_answers(gold)
     if is_path(scorer):
         if scorer not in own or not accepted:
             return Judgement(None)
@@ -220,60 +219,66 @@ def judged(
     if answer is None:
         return Judgement(False)
     if scorer == "exact":
-        right = any(answer.strip() == one.strip() for one in accepted)
-    else:
-        right = any(_same_mathematics(answer, one) for one in accepted)
-    return Judgement(right, rule, answer)
+        return Judgement(answer.strip() in map(str.strip, accepted), rule, answer)
+    return Judgement(_any(_same_mathematics(answer, gold) for gold in accepted), rule, answer)
+
+
+def _any(verdicts: Iterable[bool | None]) -> bool | None:
+    """True if one verdict is; else None if one cannot be said."""
+    several = set(verdicts)
+    return True if True in several else None if None in several else False
 
 
 def _stated(text: str, accepted: tuple[str, ...], ended: bool) -> Judgement:
-    first: answers.Found | None = None
-    for gold in accepted:
-        found = answers.find(text, answers.kind_of(gold), ended)
-        if found is not None and _same(found.answer, gold):
-            return Judgement(True, found.rule, found.answer)
-        first = first or found
-    return Judgement(False) if first is None else Judgement(False, first.rule, first.answer)
+    stated = [(answers.find(text, answers.kind_of(gold), ended), gold) for gold in accepted]
+    verdicts = [(answer, _same(answer.answer, gold)) for answer, gold in stated if answer]
+    if not verdicts:
+        return Judgement(False)
+    overall = _any(verdict for _, verdict in verdicts)
+    answer = next((answer for answer, verdict in verdicts if verdict), verdicts[0][0])
+    return Judgement(overall, answer.rule, answer.answer)
 
 
-def _same(answer: str, gold: str) -> bool:
+def _same(answer: str, gold: str) -> bool | None:
     """Whether an answer that was stated is the gold one, compared as what that is."""
     kind = answers.kind_of(gold)
     if kind == "number":
         return answers.same_number(answer, gold)
-    return answers.same_words(answer, gold) or (
-        kind == "mathematics" and _same_mathematics(answer, gold)
-    )
+    if answers.same_words(answer, gold):
+        return True
+    return _same_mathematics(answer, gold) if kind == "mathematics" else False
 
 
-def reason(found: Judgement, gold: Gold, scorer: str) -> str:
+def reason(judgement: Judgement, gold: Gold, scorer: str) -> str:
     """Why an output counts as right, as wrong, or as neither, in words.
 
     Args:
-        found: what `judged` said of it.
-        gold, scorer: as it was told.
+        judgement: of `judged`.
+        gold, scorer: as there.
     """
-    accepted = gold if isinstance(gold, tuple) else () if gold is None else (gold,)
+    accepted = accepted_answers(gold)
     shown = " or ".join(map(repr, accepted))
     if not accepted or scorer == "none":
         return "no answer is known" if not accepted else "the scorer none judges nothing"
-    if gym.is_named(scorer) and found.correct is not None:
-        score = "1.0" if found.correct else "less than 1.0"
-        given = "no answer" if found.answer is None else repr(found.answer)
-        return f"the generator's scorer gives {given} {score}"
+    if gym.is_named(scorer) and judgement.correct is not None:
+        score = "1.0" if judgement.correct else "less than 1.0"
+        answer = "no answer" if judgement.answer is None else repr(judgement.answer)
+        return f"the generator's scorer gives {answer} {score}"
     if is_path(scorer):
-        said = {None: "is not loaded", True: f"accepts it by {found.rule}", False: "refuses it"}
-        return f"{scorer} {said[found.correct]}"
-    if found.answer is None and scorer == "stated":
+        verdict = {None: "is not loaded", True: f"accepts it by {judgement.rule}"}
+        return f"{scorer} {verdict.get(judgement.correct, 'refuses it')}"
+    if judgement.answer is None and scorer == "stated":
         return "no rule finds an answer that the output states"
-    if found.answer is None:
+    if judgement.answer is None:
         return "no \\boxed{} of the output is complete"
-    kinds = {answers.kind_of(one) for one in accepted}
+    if judgement.correct is None:
+        return f"{judgement.answer!r} beside {shown}: only math-verify, which is missing, can say"
+    kinds = {answers.kind_of(answer) for answer in accepted}
     compared = "character by character" if scorer == "exact" else "as mathematics (math-verify)"
     if scorer == "stated" and "mathematics" not in kinds:
         compared = "as " + " or ".join(sorted(kinds))
-    same = "equals" if found.correct else "does not equal"
-    return f"{found.answer!r} {same} {shown} {compared}"
+    same = "equals" if judgement.correct else "does not equal"
+    return f"{judgement.answer!r} {same} {shown} {compared}"
 
 
 def shown(gold: Gold) -> str | None:
@@ -297,6 +302,8 @@ def correct(
 def require(scorer: str, dataset: str, golds: Iterable[Gold] = ()) -> None:
     """Refuse a data set whose answers cannot be judged here, before anything is decoded.
 
+    Numbers are compared without math-verify.
+
     Args:
         scorer: of some of its problems.
         dataset: named in the message.
@@ -305,30 +312,38 @@ def require(scorer: str, dataset: str, golds: Iterable[Gold] = ()) -> None:
     Raises:
         InvalidValue: mathematics without math-verify.
     """
-    needed = scorer == "math" or (
-        scorer == "stated"
-        and any(
-            answers.kind_of(one) == "mathematics"
-            for gold in golds
-            for one in (gold if isinstance(gold, tuple) else (gold,))
-            if one is not None
-        )
-    )
-    if needed and importlib.util.find_spec("math_verify") is None:
-        allowed = (
-            "the package `math-verify` to judge mathematical answers "
-            "(`scripts/setup eval` installs it)"
-        )
-        raise InvalidValue("dataset", dataset, allowed)
+    if scorer not in ("math", "stated") or has_math_verify():
+        return
+    free = ("number",) if scorer == "math" else ("number", "words")
+    for answer in (answer for gold in golds for answer in accepted_answers(gold)):
+        if answers.kind_of(answer) not in free:
+            allowed = (
+                "answers that are numbers, --scorer exact, stated or none, or the package "
+                "`math-verify`, which judges mathematical answers "
+                f"(`scripts/setup eval` installs it); {answer[:60]!r} is the first of them"
+            )
+            raise InvalidValue("dataset", dataset, allowed)
+
+
+def has_math_verify() -> bool:
+    """Whether the package that compares mathematics is installed."""
+    return importlib.util.find_spec("math_verify") is not None
+
+
+def accepted_answers(gold: Gold) -> tuple[str, ...]:
+    """The accepted answers, none or several."""
+    return gold if isinstance(gold, tuple) else () if gold is None else (gold,)
 
 
 @functools.lru_cache(maxsize=1 << 17)
-def _same_mathematics(answer: str, gold: str) -> bool:
-    require("math", "mathematics")
-    from math_verify import parse, verify
-
+def _same_mathematics(answer: str, gold: str) -> bool | None:
+    """Whether two answers are the same; None where only math-verify, which is missing, can say."""
     if answers.values(answer) and answers.same_number(answer, gold):
         return True
+    if not has_math_verify():
+        return False if answers.values(answer) and answers.values(gold) else None
+    from math_verify import parse, verify
+
     bases = [_BASED.fullmatch(side.strip()) for side in (gold, answer)]
     if None not in bases and bases[0]["base"] != bases[1]["base"]:  # type: ignore[index]
         return False  # math-verify drops the subscript

@@ -92,13 +92,23 @@ def test_an_unknown_scorer_is_refused() -> None:
         scoring.correct("\\boxed{1}", "1", "exat")
 
 
-def test_mathematics_without_the_package_is_refused_before_decoding(
+def test_numbers_need_no_math_verify_and_mathematics_is_refused_before_decoding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    with pytest.raises(InvalidValue, match="math-verify"):
-        scoring.require("math", "gsm8k")
-    scoring.require("exact", "easy")
+    monkeypatch.setattr(scoring, "has_math_verify", lambda: False)
+    scoring._same_mathematics.cache_clear()
+    scoring.require("math", "mine.jsonl", ["11", ("1,018", "2.5"), None])
+    scoring.require("exact", "easy", ["x^2"])
+    with pytest.raises(InvalidValue, match=r"--scorer exact, stated or none.*scripts/setup eval"):
+        scoring.require("math", "mine.jsonl", ["11", "\\sqrt{2}"])
+    verdicts = {
+        box: scoring.judged(f"\\boxed{{{box}}}", "11", "math").correct
+        for box in ("11", "x = 11 apples", "12", "2+9")
+    }
+    assert verdicts == {"11": True, "x = 11 apples": True, "12": False, "2+9": None}
+    sum_ = scoring.judged("\\boxed{2+9}", "11", "math")
+    assert "only math-verify" in scoring.reason(sum_, "11", "math")
+    scoring._same_mathematics.cache_clear()
 
 
 @NEEDS_MATH
@@ -152,16 +162,15 @@ def test_numbers_in_other_bases_are_others() -> None:
 
 @NEEDS_MATH
 def test_pairs_made_by_hand() -> None:
-    told = [
+    pairs = [
         *((answer, gold, True) for answer, gold in EQUAL),
         *((answer, gold, False) for answer, gold in DIFFERENT),
         *UNLIKE_ONE_WOULD_LIKE,
     ]
-    assert len(told) >= 80
-    assert len({(answer, gold) for answer, gold, _ in told}) == len(told)
+    assert len(pairs) >= 80
     wrong = [
         (answer, gold, "not " * (not same) + "expected to be equal")
-        for answer, gold, same in told
+        for answer, gold, same in pairs
         if scoring.correct(f"so \\boxed{{{answer}}}.", gold, "math") is not same
     ]
     assert wrong == []

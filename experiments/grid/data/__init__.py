@@ -102,12 +102,6 @@ class ProblemChoice:
             config.offset,
         )
 
-    def scorer_of_mathematics(self) -> str:
-        """How questions of mathematics are judged that are not here yet."""
-        asked = self.template or prompts.MATH_TEMPLATE
-        boxed = asks_for_box(asked + (self.system or ""))
-        return self.scorer if self.scorer != "auto" else "math" if boxed else "stated"
-
 
 @dataclass(frozen=True)
 class DataSet:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,8 +22,6 @@ from lil.chopper.features import chunk_states
 from lil.chopper.labels import Labeller
 from lil.chopper.training import Training, evaluate
 
-T = TypeVar("T")
-
 _BLANK = re.compile(rb"\n\n+")
 
 #: A line of the table of what a classifier does, see `measured`.
@@ -32,14 +30,10 @@ Measured = dict[str, Any]
 
 @dataclass(frozen=True)
 class ChunkedTrace:
-    """A trace in chunks, where its word salad begins, and its hidden states at the chunks' ends.
+    """A trace up to its cap in chunks, with the first chunk that is word salad, if one is.
 
-    Args:
-        run: which decode it is.
-        trace: as stored, up to the cap.
-        chunks: of the text.
-        salad_from: the first chunk that is word salad, None where none is.
-        states: (chunks, hidden size); empty until they are read.
+    `states`, (chunks, hidden size), are the hidden states at the chunks' ends, empty until
+    `with_states` reads them.
     """
 
     run: Run
@@ -65,26 +59,20 @@ def labelled(
     labeller: Labeller,
     on_run: Callable[[], None] | None = None,
 ) -> list[ChunkedTrace]:
-    """Every trace of a sweep up to its cap, labelled; those the store lacks are left out.
-
-    So are those of nulls, which would count full attention twice.
-
-    Args:
-        study: where the traces are, and their caps.
-        labeller: says where word salad begins.
-        on_run: called after each run, for a progress bar.
+    """Every stored trace of a sweep up to its cap, labelled, but those of nulls, which would count
+    full attention twice; `on_run` is called after each run.
     """
-    found = []
+    traces = []
     for run in study.runs():
         if run.configuration.role != "null" and (record := study.usable(run)) is not None:
             trace = _cut(record.trace(), study.cap(run))
             parts = chunks(trace.text_pieces)
             texts = [_text(trace, chunk) for chunk in parts]
             first = labeller.salad_from(texts)
-            found.append(ChunkedTrace(run, trace, tuple(parts), first, torch.zeros(0, 0)))
+            traces.append(ChunkedTrace(run, trace, tuple(parts), first, torch.zeros(0, 0)))
         if on_run is not None:
             on_run()
-    return found
+    return traces
 
 
 def _cut(trace: Trace, cap: int) -> Trace:
@@ -105,7 +93,7 @@ def with_states(
     block: int,
     on_tokens: Callable[[int], None] | None = None,
 ) -> list[ChunkedTrace]:
-    """The same traces with the hidden states they were decoded with, in another order.
+    """The same traces, in another order, with the hidden states they were decoded with.
 
     Args:
         loaded: the model that made them.
@@ -117,33 +105,25 @@ def with_states(
     Raises:
         InvalidValue: no such block.
     """
-    found = []
     # Where a penalty chose the tokens, the states are still the backend's.
     groups: list[tuple[Backend, list[ChunkedTrace]]] = []
-    for one in traces:
-        backend = study.backend(one.run.configuration)
+    for trace in traces:
+        backend = study.backend(trace.run.configuration)
         group = next((group for other, group in groups if other == backend), None)
         if group is None:
             groups.append((backend, group := []))
-        group.append(one)
+        group.append(trace)
+    read = []
     for backend, group in groups:
-        states = chunk_states(
-            loaded.model,
-            backend,
-            [one.trace for one in group],
-            block,
-            study.config.batch_size,
-            on_tokens,
-        )
-        found += [replace(one, states=read) for one, read in zip(group, states, strict=True)]
-    return found
+        decoded = [trace.trace for trace in group]
+        size = study.config.batch_size
+        states = chunk_states(loaded.model, backend, decoded, block, size, on_tokens)
+        read += [replace(t, states=x) for t, x in zip(group, states, strict=True)]
+    return read
 
 
 def require_fifth(problems: Mapping[str, int]) -> None:
-    """Refuse data sets of which none has a fifth problem, before anything is decoded.
-
-    Args:
-        problems: how many each data set has.
+    """Refuse data sets, by their numbers of problems, of which none has a fifth problem.
 
     Raises:
         InvalidValue: fewer than five problems in every data set.
@@ -154,40 +134,20 @@ def require_fifth(problems: Mapping[str, int]) -> None:
 
 
 def require_chunks(traces: Sequence[ChunkedTrace], model: str) -> None:
-    """Refuse traces in whose texts less than one blank line in ten stands in one token.
-
-    Args:
-        traces: from `labelled`.
-        model: that made them.
+    """Refuse traces in whose texts less than one blank line in ten is one token.
 
     Raises:
         InvalidValue: a vocabulary that writes a blank line as two ends of lines: hardly any chunk
             ever ends.
     """
-    blank = sum(len(_BLANK.findall(b"".join(one.trace.pieces))) for one in traces)
-    ends = sum(len(one.chunks) for one in traces)
+    blank = sum(len(_BLANK.findall(b"".join(trace.trace.pieces))) for trace in traces)
+    ends = sum(len(trace.chunks) for trace in traces)
     if 10 * ends < blank:
         allowed = (
             "a model that writes a blank line as one token, at which a chunk ends: of "
             f"{blank} blank lines in {len(traces)} texts {ends} are one"
         )
         raise InvalidValue("model", model, allowed)
-
-
-def every_fifth(problems: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The problems that are held out of one sweep: every fifth of each data set.
-
-    Args:
-        problems: data set and item, in order, as often as there are runs.
-
-    Raises:
-        InvalidValue: fewer than five problems in every data set.
-    """
-    items: dict[str, dict[str, None]] = {}
-    for dataset, item in problems:
-        items.setdefault(dataset, {})[item] = None
-    require_fifth({name: len(found) for name, found in items.items()})
-    return {(name, item) for name, found in items.items() for item in list(found)[4::5]}
 
 
 def held_out_by_problem(
@@ -198,11 +158,19 @@ def held_out_by_problem(
     Raises:
         InvalidValue: fewer than five problems in every data set.
     """
-    held = every_fifth((one.run.configuration.dataset, one.run.item_id) for one in traces)
-    split: tuple[list[ChunkedTrace], list[ChunkedTrace]] = ([], [])
-    for one in traces:
-        split[(one.run.configuration.dataset, one.run.item_id) in held].append(one)
-    return split
+    items: dict[str, dict[str, None]] = {}
+    for trace in traces:
+        items.setdefault(trace.run.configuration.dataset, {})[trace.run.item_id] = None
+    require_fifth({name: len(ids) for name, ids in items.items()})
+    held_out = {(name, item) for name, ids in items.items() for item in list(ids)[4::5]}
+    return (
+        [trace for trace in traces if _problem(trace) not in held_out],
+        [trace for trace in traces if _problem(trace) in held_out],
+    )
+
+
+def _problem(trace: ChunkedTrace) -> tuple[str, str]:
+    return trace.run.configuration.dataset, trace.run.item_id
 
 
 def refuse_shared_problems(train: Sequence[ChunkedTrace], held_out: Sequence[ChunkedTrace]) -> None:
@@ -211,11 +179,9 @@ def refuse_shared_problems(train: Sequence[ChunkedTrace], held_out: Sequence[Chu
     Raises:
         InvalidValue: a problem of both.
     """
-    known = {(one.run.configuration.dataset, one.run.item_id) for one in train}
-    for one in held_out:
-        if (one.run.configuration.dataset, one.run.item_id) in known:
-            allowed = "other problems than those of the training"
-            raise InvalidValue("held-out", one.run.item_id, allowed)
+    shared = set(map(_problem, train)) & set(map(_problem, held_out))
+    if shared:
+        raise InvalidValue("held-out", min(shared)[1], "other problems than those of the training")
 
 
 def fit(
@@ -227,34 +193,30 @@ def fit(
     labeller: Labeller,
     about: dict[str, Any],
 ) -> Classifier:
-    """A classifier from traces with hidden states.
-
-    Args:
-        traces: from `with_states`.
-        training: the recipe.
-        model: the model's name.
-        block: whose output the states are.
-        labeller: what labelled them.
-        about: further facts of the training, JSON-able.
+    """A classifier from traces with hidden states; `about` are further facts, JSON-able.
 
     Raises:
         InvalidValue: no chunk of one class.
     """
     fitted = training.fit(
-        torch.cat([one.states for one in traces]),
-        torch.tensor([label for one in traces for label in one.labels]),
-        torch.tensor([tokens for one in traces for tokens in one.lengths]),
+        torch.cat([trace.states for trace in traces]),
+        torch.tensor([label for trace in traces for label in trace.labels]),
+        torch.tensor([tokens for trace in traces for tokens in trace.lengths]),
     )
     problems: dict[str, set[str]] = {}
-    for one in traces:
-        problems.setdefault(one.run.configuration.dataset, set()).add(one.run.item_id)
+    backends: list[dict[str, Any]] = []
+    for trace in traces:
+        problems.setdefault(trace.run.configuration.dataset, set()).add(trace.run.item_id)
+        backend = dict(trace.run.configuration.backend)
+        if backend not in backends:
+            backends.append(backend)
     counts = {
         "problems": {name: len(items) for name, items in sorted(problems.items())},
-        "backends": _apart(dict(one.run.configuration.backend) for one in traces),
+        "backends": backends,
         "traces": len(traces),
-        "salad_traces": sum(one.salad_from is not None for one in traces),
-        "chunks": sum(len(one.chunks) for one in traces),
-        "salad_chunks": sum(sum(one.labels) for one in traces),
+        "salad_traces": sum(trace.salad_from is not None for trace in traces),
+        "chunks": sum(len(trace.chunks) for trace in traces),
+        "salad_chunks": sum(sum(trace.labels) for trace in traces),
     }
     facts = {**about, **counts, **fitted.facts}
     return Classifier(
@@ -262,46 +224,22 @@ def fit(
     )
 
 
-def _apart(tables: Iterable[T]) -> list[T]:
-    """Each once, in order."""
-    found: list[T] = []
-    for table in tables:
-        if table not in found:
-            found.append(table)
-    return found
-
-
-# ---------------------------------------------------------------- measuring
-
-
 def measured(classifier: Classifier, traces: Sequence[ChunkedTrace], short: int) -> list[Measured]:
     """A row for each data set and backend, all budgets together, and one for everything.
 
     Accuracy and AUROC are over chunks of more than `short` tokens, as in training. `chopped_salad`
     counts traces with word salad that the default rule chops, `chopped_sound` the others.
-
-    Args:
-        classifier: what is measured.
-        traces: with hidden states.
-        short: chunks of at most so many tokens are left out of accuracy and AUROC.
     """
-    return tabled(
-        [
-            (one, torch.sigmoid(classifier.logits(one.states)).tolist() if one.chunks else [])
-            for one in traces
-        ],
-        short,
-    )
-
-
-def tabled(known: Sequence[tuple[ChunkedTrace, list[float]]], short: int) -> list[Measured]:
-    """The same from the probabilities of each trace's chunks, as signals keep them."""
+    scored = [
+        (trace, torch.sigmoid(classifier.logits(trace.states)).tolist() if trace.chunks else [])
+        for trace in traces
+    ]
     groups: dict[tuple[str, str], list[tuple[ChunkedTrace, list[float]]]] = {}
-    for one, numbers in known:
-        cell = one.run.configuration
-        groups.setdefault((cell.dataset, cell.backend["name"]), []).append((one, numbers))
+    for trace, numbers in scored:
+        names = (trace.run.configuration.dataset, trace.run.configuration.backend["name"])
+        groups.setdefault(names, []).append((trace, numbers))
     rows = [_row(*names, group, short) for names, group in sorted(groups.items())]
-    return [*rows, _row("all", "all", known, short)]
+    return [*rows, _row("all", "all", scored, short)]
 
 
 def _row(
@@ -309,12 +247,12 @@ def _row(
 ) -> Measured:
     pairs = [
         (p, label)
-        for one, numbers in group
-        for p, label, tokens in zip(numbers, one.labels, one.lengths, strict=True)
+        for trace, numbers in group
+        for p, label, tokens in zip(numbers, trace.labels, trace.lengths, strict=True)
         if tokens > short
     ]
-    salad = [one.salad_from is not None for one, _ in group]
-    chopped = [_chops(one, numbers) for one, numbers in group]
+    salad = [trace.salad_from is not None for trace, _ in group]
+    chopped = [_chops(trace, numbers) for trace, numbers in group]
     return {
         "dataset": dataset,
         "backend": backend,
@@ -326,6 +264,6 @@ def _row(
     }
 
 
-def _chops(one: ChunkedTrace, numbers: Sequence[float]) -> bool:
+def _chops(trace: ChunkedTrace, numbers: Sequence[float]) -> bool:
     streaks = Streaks()
-    return any(streaks.push(n, p) for n, p in zip(one.lengths, numbers, strict=True))
+    return any(streaks.push(n, p) for n, p in zip(trace.lengths, numbers, strict=True))

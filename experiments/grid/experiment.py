@@ -85,7 +85,7 @@ class Experiment:
         scorers = scoring.loaded(
             *{i.scorer for dataset in datasets.values() for i in dataset.items}
         )
-        warnings = [line for dataset in datasets.values() for line in dataset.said]
+        warnings = [line for dataset in datasets.values() for line in dataset.notices]
 
         configurations: list[Configuration] = []
         prompts: dict[tuple[str, str, str], Sequence[int]] = {}

@@ -88,13 +88,13 @@ def find(
     Raises:
         InvalidValue: not found, or not a causal language model.
     """
-    found = _found(name, revision, here)
+    source = _located(name, revision, here)
     if weights == "stored":
-        return found
-    return replace(found, digest=f"{found.digest}+{weights}", weights=weights)
+        return source
+    return replace(source, digest=f"{source.digest}+{weights}", weights=weights)
 
 
-def _found(name: str, revision: str | None, here: bool) -> ModelSource:
+def _located(name: str, revision: str | None, here: bool) -> ModelSource:
     if name in PACKAGED or is_gguf(name):
         return _gguf(name)
     location = name
@@ -187,16 +187,16 @@ def _hub(name: str, revision: str | None, here: bool) -> ModelSource:
 
 def _require_own_kernels(name: str, implementations: list[object]) -> None:
     """A name with an owner is a repository's, whose compiled code would be fetched and run."""
-    for one in implementations:
-        if one is not None and "/" in str(one):
-            raise InvalidValue("model", name, f"a model that runs no code of others (not {one})")
+    for value in implementations:
+        if value is not None and "/" in str(value):
+            raise InvalidValue("model", name, f"a model that runs no code of others (not {value})")
 
 
 def _require_causal(name: str, architectures: Any, model_type: Any) -> None:
     """A model saved without its language-model head would load with a random one."""
     if not isinstance(architectures, (list, type(None))):
         raise InvalidValue("model", name, "a config.json with a list of architectures")
-    architectures = [str(one) for one in architectures or ()]
+    architectures = [str(item) for item in architectures or ()]
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     allowed: set[str] = set()
@@ -424,9 +424,9 @@ def find_tokenizer(name: str) -> Tokenizer:
 
         location = str(checkpoint_path())
     try:
-        found = AutoTokenizer.from_pretrained(location, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(location, trust_remote_code=False)
     except Exception as error:  # the hub's client raises many kinds
         reason = str(error).strip().split("\n")[0]
         allowed = f"{REASONER}, a folder with a tokenizer, or a hub id ({reason})"
         raise InvalidValue("tokenizer", name, allowed, [REASONER]) from error
-    return Tokenizer(name, found, token_bytes(found))
+    return Tokenizer(name, tokenizer, token_bytes(tokenizer))

@@ -34,7 +34,7 @@ def positions(source: ModelSource, *, here: bool = False) -> int | None:
     """
     from lil.decoding.options import positions_of
 
-    return _asked(source, positions_of, here)
+    return _from_config(source, positions_of, here)
 
 
 def counted_layers(source: ModelSource) -> dict[str, int]:
@@ -51,8 +51,8 @@ def counted_layers(source: ModelSource) -> dict[str, int]:
         text = config.get_text_config()
         return key_layers(text), text.num_hidden_layers
 
-    held, layers = _asked(source, count)
-    return {} if held == layers else {"key_layers": held, "layers": layers}
+    with_keys, layers = _from_config(source, count)
+    return {} if with_keys == layers else {"key_layers": with_keys, "layers": layers}
 
 
 def layers(source: ModelSource) -> int:
@@ -61,7 +61,7 @@ def layers(source: ModelSource) -> int:
     Raises:
         InvalidValue: its config cannot be read.
     """
-    return _asked(source, lambda config: int(config.get_text_config().num_hidden_layers))
+    return _from_config(source, lambda config: int(config.get_text_config().num_hidden_layers))
 
 
 def generation(source: ModelSource) -> Any:
@@ -75,10 +75,10 @@ def generation(source: ModelSource) -> Any:
     try:
         return GenerationConfig.from_pretrained(source.location, revision=source.revision)
     except OSError:  # as transformers does where there is no such file
-        return _asked(source, GenerationConfig.from_model_config)
+        return _from_config(source, GenerationConfig.from_model_config)
 
 
-def _asked(source: ModelSource, ask: Callable[[Any], X], here: bool = False) -> X:
+def _from_config(source: ModelSource, ask: Callable[[Any], X], here: bool = False) -> X:
     from transformers import AutoConfig
 
     try:
@@ -112,16 +112,18 @@ def require_room(
     if most is None or beyond:
         return
     every = list(prompts)
-    long = [one for one in every if one.tokens >= most]
+    long = [prompt for prompt in every if prompt.tokens >= most]
     if not long:
         return
-    first = max(long, key=lambda one: one.tokens)
-    named = ", ".join(f"{one.dataset} {one.item_id} ({one.tokens:,})" for one in long[:_NAMED])
+    first = max(long, key=lambda prompt: prompt.tokens)
+    named = ", ".join(
+        f"{prompt.dataset} {prompt.item_id} ({prompt.tokens:,})" for prompt in long[:_NAMED]
+    )
     more = f" and {len(long) - _NAMED} more" if len(long) > _NAMED else ""
-    told = f"; {len(long)} of {len(every)} are too long: {named}{more}" if len(every) > 1 else ""
+    others = f"; {len(long)} of {len(every)} are too long: {named}{more}" if len(every) > 1 else ""
     allowed = (
         f"fewer than the {most:,} positions of {model} (--beyond-positions goes on where they "
-        f"end){told}"
+        f"end){others}"
     )
     field = f"prompt of {first.item_id} in {first.dataset}"
     raise InvalidValue(field, f"{first.tokens} tokens", allowed)

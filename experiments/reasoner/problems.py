@@ -160,28 +160,28 @@ def generate(
             again = tell(fact, rng.choice([other for other in forms if other != form]))
         facts.append(replace(fact, sentence=tell(fact, form), again=again))
     rng.shuffle(facts)
-    told = [fact.sentence for fact in facts]
+    sentences = [fact.sentence for fact in facts]
     if recipe.retold:
-        told, facts = _tell_again(rng, facts)
+        sentences, facts = _tell_again(rng, facts)
     question = rng.choice(words.QUESTIONS).format(
         x=theme.subject(goal), u=unit, has=theme.verb, have=theme.infinitive
     )
-    prompt = f"{rng.choice(words.INTROS)}{''.join(told)}\n{question}\n\n"
+    prompt = f"{rng.choice(words.INTROS)}{''.join(sentences)}\n{question}\n\n"
     answer = str(drawn.values[goal])
     return Problem(problem_id, level, tuple(facts), goal, answer, steps, prompt)
 
 
 def _tell_again(rng: random.Random, facts: list[Fact]) -> tuple[list[str], list[Fact]]:
     """All tellings, shuffled, and the facts with theirs in that order."""
-    told = [(fact.name, sentence) for fact in facts for sentence in fact.tellings]
-    rng.shuffle(told)
+    tellings = [(fact.name, sentence) for fact in facts for sentence in fact.tellings]
+    rng.shuffle(tellings)
     of: dict[str, list[str]] = {fact.name: [] for fact in facts}
-    for name, sentence in told:
+    for name, sentence in tellings:
         of[name].append(sentence)
     ordered = [
         replace(fact, sentence=of[fact.name][0], again=(*of[fact.name], None)[1]) for fact in facts
     ]
-    return [sentence for _, sentence in told], ordered
+    return [sentence for _, sentence in tellings], ordered
 
 
 class _OutOfNamesError(Exception):
@@ -204,7 +204,7 @@ class _Drawn:
         self.values[name] = value
         return name
 
-    def given(self) -> str:
+    def leaf(self) -> str:
         number = self.rng.randint(2, 20)
         return self._add("given", (), number, number)
 
@@ -212,7 +212,7 @@ class _Drawn:
         """A variable that takes exactly `steps` computations, built from the leaves upwards."""
         rng = self.rng
         # Loose ends are computed variables nobody uses yet; at the end one must be left: the goal.
-        loose = [self.given()]
+        loose = [self.leaf()]
         for done in range(steps):
             left = steps - done
             kind = rng.choices(("plus", "minus", "twice", "sum", "diff"), (34, 31, 14, 12, 9))[0]
@@ -225,11 +225,11 @@ class _Drawn:
                 elif len(self.values) > 1 and rng.random() < 0.6:
                     second = rng.choice([n for n in self.values if n != first])
                 else:
-                    second = self.given()
+                    second = self.leaf()
                 loose.append(self._binary(first, second, kind == "sum"))
             else:
                 if left > len(loose) + 2 and rng.random() < 0.08:
-                    loose.append(self.given())  # a second branch, joined later
+                    loose.append(self.leaf())  # a second branch, joined later
                 source = loose.pop(rng.randrange(len(loose)))
                 loose.append(self._unary(source, kind))
         assert len(loose) == 1
@@ -267,6 +267,6 @@ class _Drawn:
 
     def distractor(self) -> str:
         if self.rng.random() < 0.4:
-            return self.given()
+            return self.leaf()
         source = self.rng.choice(list(self.values))
         return self._unary(source, self.rng.choice(("plus", "minus", "twice")))

@@ -83,7 +83,7 @@ def test_an_offset_leaves_out_the_first(tmp_path: Path) -> None:
         assert [item.question for item in found.items] == ["3", "4", "5", "6"]
         # They are the problems that they are without it: stored runs serve both.
         assert [item.id for item in found.items] == ["3", "4", "5", "6"]
-        assert found.said == (f"{file}: 4 of 9 problems (behind the first 3)",)
+        assert found.notices == (f"{file}: 4 of 9 problems (behind the first 3)",)
         rest = data.load_set(file, "study", None, ProblemChoice(offset=7)).items
         assert [item.question for item in rest] == ["7", "8"]
         with pytest.raises(InvalidValue, match="below 9"):

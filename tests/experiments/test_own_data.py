@@ -107,7 +107,7 @@ def test_problems_without_an_answer_are_not_judged(tmp_path: Path) -> None:
     none = _file(tmp_path / "none.jsonl", {"question": "1"}, {"question": "2", "answer": None})
     found = _load(half.replace("half", "none"))
     assert [(item.gold, item.scorer) for item in found.items] == [(None, "none")] * 2
-    assert found.said == (f"{none}: no problem has an answer; of those lengths alone are measured",)
+    assert found.notices == (f"{none}: no problem has an answer; of those lengths alone are measured",)
     with pytest.raises(InvalidValue, match=f"columns of {none}"):
         _load(none, scorer="exact")
     with pytest.raises(InvalidValue, match="answer"):
@@ -116,14 +116,14 @@ def test_problems_without_an_answer_are_not_judged(tmp_path: Path) -> None:
     assert _load(null, scorer="exact").items[0].scorer == "none"
     (item, _) = _load(half, scorer="none").items
     assert (item.gold, item.scorer) == (None, "none")
-    assert not _load(half, scorer="none").said
+    assert not _load(half, scorer="none").notices
 
 
 def test_a_problem_may_lack_the_answer_that_others_have(tmp_path: Path) -> None:
     rows = [{"prompt": "1", "answer": "2"}, {"prompt": "3", "answer": None}]
     found = _load(_file(tmp_path / "p.jsonl", *rows))
     assert [(item.gold, item.scorer) for item in found.items] == [("2", "stated"), (None, "none")]
-    assert found.said[0].endswith("1 problems lack an answer; of those lengths alone are measured")
+    assert found.notices[0].endswith("1 problems lack an answer; of those lengths alone are measured")
 
 
 @pytest.fixture
@@ -207,11 +207,11 @@ def test_bytes_that_are_no_text_have_a_line(tmp_path: Path) -> None:
 
 def test_a_limit_that_takes_fewer_is_said(tmp_path: Path, capsys, tiny_model: Path) -> None:
     file = _file(tmp_path / "p.jsonl", *({"prompt": f"{n}", "answer": "1"} for n in range(30)))
-    assert _load(file, limit=20).said == (
+    assert _load(file, limit=20).notices == (
         f"{file}: 20 of 30 problems (the first; --limit all takes all)",
     )
-    assert _load(file, sample=20).said == (f"{file}: 20 of 30 problems (at random)",)
-    assert not _load(file, limit=30).said
+    assert _load(file, sample=20).notices == (f"{file}: 20 of 30 problems (at random)",)
+    assert not _load(file, limit=30).notices
     assert _load(file, limit=20).about()["of"] == 30
     command = ["--model", str(tiny_model), "--dataset", file, "--limit", "2", "--json"]
     assert main(["sweep", *command, "--dry-run", "--out", str(tmp_path / "out")]) == 0

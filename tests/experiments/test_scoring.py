@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from answer_pairs import BOXES, DIFFERENT, EQUAL, UNLIKE_ONE_WOULD_LIKE
 
 from attention.errors import InvalidValue
 from experiments.grid import data, scoring
@@ -121,6 +120,12 @@ def test_numbers_need_no_math_verify_and_mathematics_is_refused_before_decoding(
         ("\\$18", "18", True),
         ("\\dfrac{1}{2}", "\\frac{1}{2}", True),
         ("0.5", "\\frac{1}{2}", True),
+        ("x=18", "18", True),
+        ("18\\text{ apples}", "18", True),
+        ("18\\%", "18", True),
+        ("2\\sqrt{2}", "\\sqrt{8}", True),
+        ("(3, 4)", "(4, 3)", False),
+        ("18 or 19", "18", False),
         ("\\left( 3, \\frac{\\pi}{2} \\right)", "(3,\\frac{\\pi}{2})", True),
         ("19", "18", False),
         ("-18", "18", False),
@@ -158,28 +163,6 @@ def test_numbers_in_other_bases_are_others() -> None:
     assert not scoring.correct("\\boxed{4210_{6}}", "4210_{5}", "math")
     assert scoring.correct("\\boxed{4210_5}", "4210_{5}", "math")
     assert not scoring.correct("\\boxed{4211_5}", "4210_{5}", "math")
-
-
-@NEEDS_MATH
-def test_pairs_made_by_hand() -> None:
-    pairs = [
-        *((answer, gold, True) for answer, gold in EQUAL),
-        *((answer, gold, False) for answer, gold in DIFFERENT),
-        *UNLIKE_ONE_WOULD_LIKE,
-    ]
-    assert len(pairs) >= 80
-    wrong = [
-        (answer, gold, "not " * (not same) + "expected to be equal")
-        for answer, gold, same in pairs
-        if scoring.correct(f"so \\boxed{{{answer}}}.", gold, "math") is not same
-    ]
-    assert wrong == []
-
-
-@NEEDS_MATH
-@pytest.mark.parametrize(("text", "solved"), BOXES)
-def test_boxes_of_mathematics(text: str, solved: bool) -> None:
-    assert scoring.correct(text, "18", "math") is solved
 
 
 @NEEDS_MATH

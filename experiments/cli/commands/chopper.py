@@ -35,7 +35,7 @@ examples:
   lil chopper train --embedder minilm           labels as in the paper (extra `chopper`)
   lil chopper train --model agentica-org/DeepScaleR-1.5B-Preview --dataset math500
 
-Decoded traces are kept in --out, and decoded once.
+--out holds the decoded traces, which are decoded once.
 """
 
 _NOT_HERE = ("split", "detectors", "detector_params", "weights")  # `--weights` is its file
@@ -104,8 +104,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     from lil.chopper import Labeller, Training
 
     embedder = _embedder(args.embedder)
-    labeller = Labeller(embedder=embedder, **_given(args, _LABELS))
-    training = Training(**_given(args, _RECIPE))
+    labeller = Labeller(embedder=embedder, **_parameters(args, _LABELS))
+    training = Training(**_parameters(args, _RECIPE))
     out = Path(args.classifier or Path(args.out) / "chopper.safetensors")
     check_file("weights", str(out))
     if not args.block < 0:
@@ -114,22 +114,22 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     sweeps = _stored(args) if args.store else _decoded(args)
     if args.store and len(sweeps) == 1:
         items = sweeps[0].plan.items
-        chopper.require_fifth({dataset: len(found) for (_, dataset), found in items.items()})
+        chopper.require_fifth({dataset: len(ids) for (_, dataset), ids in items.items()})
     config = sweeps[0].config
     source, loaded = _model(sweeps, config)
     parts = []
-    for one in sweeps:
-        with bar("labelling", len(one.plan)) as advance:
-            parts.append(chopper.labelled(one, labeller, advance))
-    chopper.require_chunks([one for part in parts for one in part], source.name)
+    for study in sweeps:
+        with bar("labelling", len(study.plan)) as advance:
+            parts.append(chopper.labelled(study, labeller, advance))
+    chopper.require_chunks([trace for part in parts for trace in part], source.name)
     if len(parts) == 1:
         parts = list(chopper.held_out_by_problem(parts[0]))
     chopper.refuse_shared_problems(*parts)
-    total = sum(one.chunks[-1].end for part in parts for one in part if one.chunks)
+    total = sum(trace.chunks[-1].end for part in parts for trace in part if trace.chunks)
     with bar("hidden states", total) as advance:
         train, held_out = (
-            chopper.with_states(loaded, one, part, args.block, advance)
-            for one, part in zip((sweeps[0], sweeps[-1]), parts, strict=True)
+            chopper.with_states(loaded, study, part, args.block, advance)
+            for study, part in zip((sweeps[0], sweeps[-1]), parts, strict=True)
         )
     about = {"model_digest": source.digest, "dtype": config.dtype, "split": config.split}
     classifier = chopper.fit(
@@ -144,8 +144,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         "training": chopper.measured(classifier, train, training.short),
         "held_out": chopper.measured(classifier, held_out, training.short),
     }
-    for title, found in rows.items():
-        console.print(_table(title.replace("_", "-") + " problems", found))
+    for title, table_rows in rows.items():
+        console.print(_table(title.replace("_", "-") + " problems", table_rows))
     console.print(
         f"Chunks of more than {training.short} tokens. Chopped: traces that the default rule "
         "chops, with word salad and without.",
@@ -166,8 +166,8 @@ def _add(group: Any, parameters: type, flags: Mapping[str, tuple[str, str]]) -> 
         group.add_argument(flag, type=type(default), default=default, metavar="N", help=line)
 
 
-def _given(args: argparse.Namespace, flags: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """The parameters those flags were given or have by default."""
+def _parameters(args: argparse.Namespace, flags: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """The values of those flags."""
     return {name: getattr(args, flag[2:].replace("-", "_")) for flag, (name, _) in flags.items()}
 
 
@@ -177,7 +177,7 @@ def _embedder(name: str) -> Any:
     if name == "text":
         return TextMatch()
     embedder = SentenceModel() if name == "minilm" else SentenceModel(name)
-    embedder.embed(["A model that is not there is told now."])
+    embedder.embed(["A model that is missing is refused here."])
     return embedder
 
 
@@ -192,8 +192,11 @@ def _stored(args: argparse.Namespace) -> list[Study]:
     changed = {name: getattr(args, name) for name in own if getattr(args, name)}
     changed = check(changed, "the command line")
     load, stores = to_load(args), (args.store, args.held_out)
-    found = [open_store(Path(name), load) for name in stores if name]
-    return [dataclasses.replace(o, config=dataclasses.replace(o.config, **changed)) for o in found]
+    studies = [open_store(Path(name), load) for name in stores if name]
+    return [
+        dataclasses.replace(study, config=dataclasses.replace(study.config, **changed))
+        for study in studies
+    ]
 
 
 def _decoded(args: argparse.Namespace) -> list[Study]:
@@ -213,32 +216,32 @@ def _decoded(args: argparse.Namespace) -> list[Study]:
         configs["held-out"] = dataclasses.replace(config, **more)
     from experiments.chopper_training import require_fifth
 
-    found = []
-    for name, one in configs.items():
+    studies = []
+    for name, part in configs.items():
         folder = Path(args.out) / name
         with Console(stderr=True).status("loading model and problems"):
-            prepared = sweep.prepare(one, folder)
+            prepared = sweep.prepare(part, folder)
         if len(configs) == 1:
             items = prepared.experiment.plan.items
-            require_fifth({dataset: len(found) for (_, dataset), found in items.items()})
+            require_fifth({dataset: len(ids) for (_, dataset), ids in items.items()})
         with Bars() as bars:
             sweep.run(prepared, folder, preset=preset, arguments=args.arguments, progress=bars)
-        found.append(Study.open(folder, load=import_paths(one)))
-    return found
+        studies.append(Study.open(folder, load=import_paths(part)))
+    return studies
 
 
 def _model(
     sweeps: Sequence[Study], config: Config
 ) -> tuple[models.ModelSource, models.LoadedModel]:
     """The one model of all sweeps, with the weights they were made with."""
-    names = {name for one in sweeps for name in one.config.models}
+    names = {name for study in sweeps for name in study.config.models}
     if len(names) > 1:
         raise InvalidValue("model", ", ".join(sorted(names)), "one model: a chopper is one model's")
     models.use_threads(config.threads)
     source = models.find(config.models[0], config.revision, weights=config.weights)
-    for one in sweeps:
-        if any(cell.model_digest != source.digest for cell in one.plan.configurations):
-            raise InvalidValue("model", source.name, f"the weights {one.folder} was made with")
+    for study in sweeps:
+        if any(part.model_digest != source.digest for part in study.plan.configurations):
+            raise InvalidValue("model", source.name, f"the weights {study.folder} was made with")
     device = models.resolve_device(config.device)
     return source, models.load(source, config.dtype, device, config.device_map)
 

@@ -125,7 +125,7 @@ class _Options:
             problems = [("", data.typed(text, data.ProblemChoice.of(config)))]
         else:
             sets = data.load_all(config)
-            notify(line for loaded in sets.values() for line in loaded.said)
+            notify(line for loaded in sets.values() for line in loaded.notices)
             problems = [(name, item) for name, loaded in sets.items() for item in loaded.items]
         for name, item in problems:
             scoring.require(item.scorer, name, [item.gold])

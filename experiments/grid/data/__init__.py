@@ -110,12 +110,12 @@ class DataSet:
     name: str
     items: tuple[Item, ...]
     source: Mapping[str, Any]
-    said: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
 
     def about(self) -> dict[str, Any]:
         """Where the problems are from and what they are, as digests."""
-        told = [[item.id, item.question, item.gold, item.scorer] for item in self.items]
-        known = {"name": self.name, "problems": len(self.items), "digest": digest(told)}
+        facts = [[item.id, item.question, item.gold, item.scorer] for item in self.items]
+        known = {"name": self.name, "problems": len(self.items), "digest": digest(facts)}
         return known | dict(self.source)
 
     def require_judges(self) -> None:
@@ -173,8 +173,8 @@ def load_set(dataset: str, split: str, limit: int | None, choice: ProblemChoice)
     if not items:
         raise InvalidValue("dataset", dataset, "a data set with at least one problem")
     _refuse_repeated_ids(items, rows.rows)
-    asked = _template(dataset, _roles(dataset, rows.rows[0], choice), choice)
-    about = {**rows.source, "of": rows.of, "template": asked}
+    template = _template(dataset, _roles(dataset, rows.rows[0], choice), choice)
+    about = {**rows.source, "of": rows.of, "template": template}
     return DataSet(dataset, tuple(items), about, tuple(_said(dataset, items, rows.of, choice)))
 
 
@@ -296,16 +296,16 @@ def _put(
             raise InvalidValue("prompt_template", choice.prompt_template, allowed)
         messages = data_rows.messages_of(row, roles["messages"])
         last = messages[-1][1]
-        asked = [content for _, content in messages]
-        scorer = _scorer(dataset, asked, raw, gold, choice)
+        texts = [content for _, content in messages]
+        scorer = _scorer(dataset, texts, raw, gold, choice)
         gold = None if scorer == "none" else gold
         return Item(id_, last, gold, scorer, last, True, choice.system, messages)
     question = data_rows.text_of(row, roles["prompt" if raw else "question"])
     template = _template(dataset, roles, choice)
     if choice.template is not None:
-        kept = roles.get("answer")
+        answer_column = roles.get("answer")
         file = choice.prompt_template
-        message = prompts.fill(choice.template, file, question, row.values, kept)
+        message = prompts.fill(choice.template, file, question, row.values, answer_column)
     else:
         message = question if template is None else template.format(problem=question)
     chat = not raw or choice.template is not None
@@ -315,7 +315,7 @@ def _put(
 
 
 def _scorer(
-    dataset: str, asked: Sequence[str], raw: bool, gold: Gold, choice: ProblemChoice
+    dataset: str, texts: Sequence[str], raw: bool, gold: Gold, choice: ProblemChoice
 ) -> str:
     """How an answer is judged: as asked for, else by what the prompt asks of the model."""
     if gold is None or choice.scorer == "none":
@@ -325,7 +325,7 @@ def _scorer(
     if gym.is_named(dataset):
         return dataset
     # The reasoner boxes its answers, though no prompt of its language says so.
-    if dataset in RECIPES or asks_for_box("\n".join([*asked, choice.system or ""])):
+    if dataset in RECIPES or asks_for_box("\n".join([*texts, choice.system or ""])):
         return "exact" if raw else "math"
     return "stated"
 
@@ -342,18 +342,18 @@ def _roles(dataset: str, row: Row, choice: ProblemChoice) -> dict[str, str]:
             raise InvalidValue(f"columns of {row.place}", column, allowed, row.values)
     if not roles.keys() & set(_ASKING):
         asking = [
-            (role, found[0]) for column, role in _QUESTIONS if (found := _named(row, [column]))
+            (role, present[0]) for column, role in _QUESTIONS if (present := _named(row, [column]))
         ]
         if len(asking) > 1:
-            asking = [one for one in asking if row.values[one[1]] is not None] or asking[:1]
+            asking = [pair for pair in asking if row.values[pair[1]] is not None] or asking[:1]
         if len(asking) > 1:
             there = " and ".join(column for _, column in asking)
             first = "=".join(asking[0])
             allowed = f"one column that asks, or the one that is meant: --column {first}"
             raise InvalidValue(f"columns of {dataset}", there, allowed)
         roles |= dict(asking)
-    if "answer" not in roles and (found := _named(row, ["answer", _SOLUTION])):
-        roles["answer"] = found[0]
+    if "answer" not in roles and (present := _named(row, ["answer", _SOLUTION])):
+        roles["answer"] = present[0]
     # Who names columns and no answer has forgotten it.
     judged = choice.scorer != "none" and (choice.scorer != "auto" or bool(choice.columns))
     if (judged and "answer" not in roles) or not roles.keys() & set(_ASKING):

@@ -43,12 +43,14 @@ def path(name: str) -> Path:
         spec = importlib.util.find_spec(package)  # of a package on the top level: nothing is run
     except (ImportError, ValueError):
         spec = None
-    folders = [] if spec is None else [Path(one) for one in spec.submodule_search_locations or ()]
+    folders = (
+        [] if spec is None else [Path(folder) for folder in spec.submodule_search_locations or ()]
+    )
     if not folders:
         raise InvalidValue("dataset", name, f"an installed package that is a folder, not {package}")
     files = [folder.joinpath(*parts) for folder in folders]
-    found = next((file for file in files if file.is_file() or any(file.glob("*.toml"))), None)
-    if found is None:
+    path = next((file for file in files if file.is_file() or any(file.glob("*.toml"))), None)
+    if path is None:
         near = [
             f"{PREFIX}{package}/{file.relative_to(folder).as_posix()}"
             for folder in folders
@@ -56,11 +58,13 @@ def path(name: str) -> Path:
             for file in sorted(folder.rglob(f"*.{ending}"))
         ]
         near += [
-            f"{PREFIX}{package}/{one.as_posix()}"
+            f"{PREFIX}{package}/{inner.as_posix()}"
             for folder in folders
-            for one in sorted({file.relative_to(folder).parent for file in folder.rglob("*.toml")})
+            for inner in sorted(
+                {file.relative_to(folder).parent for file in folder.rglob("*.toml")}
+            )
         ]
         there = ", ".join(near[:6]) or "there is none"
         allowed = f"a JSONL or CSV file of the package, or a folder of TOML files ({there})"
         raise InvalidValue("dataset", name, allowed, near)
-    return found
+    return path

@@ -52,15 +52,17 @@ def _names(text: str, file: str) -> list[str]:
     except ValueError as error:
         allowed = f"braces that are meant written twice, {{{{ and }}}} ({error})"
         raise InvalidValue("prompt_template", file, allowed) from error
-    found = []
+    names = []
     for _, name, spec, conversion in parts:
         if name is not None:
             how = f"!{conversion}" if conversion else ""
-            found.append(name + how + (f":{spec}" if spec else ""))
-    return found
+            names.append(name + how + (f":{spec}" if spec else ""))
+    return names
 
 
-def fill(text: str, file: str, question: str, columns: Mapping[str, Any], kept: str | None) -> str:
+def fill(
+    text: str, file: str, question: str, columns: Mapping[str, Any], answer_column: str | None
+) -> str:
     """A template with a problem's values in it.
 
     Args:
@@ -68,15 +70,20 @@ def fill(text: str, file: str, question: str, columns: Mapping[str, Any], kept: 
         file: where it is from, for messages.
         question: what `{problem}` stands for.
         columns: the problem's columns by name.
-        kept: the column of the gold answer, which no prompt may show; None where there is none.
+        answer_column: the column of the gold answer, which no prompt may show, if there is one.
 
     Raises:
         InvalidValue: a name that is neither `problem` nor a column.
     """
-    known = {PROBLEM: question, **{k: v for k, v in columns.items() if k not in (PROBLEM, kept)}}
+    known = {
+        PROBLEM: question,
+        **{k: v for k, v in columns.items() if k not in (PROBLEM, answer_column)},
+    }
     for name in _names(text, file):
         if name not in known:
-            raise InvalidValue("prompt_template", "{" + name + "}", _allowed(known, kept), known)
+            raise InvalidValue(
+                "prompt_template", "{" + name + "}", _allowed(known, answer_column), known
+            )
     # Values are put in as they are: braces of a problem are no names.
     return "".join(
         literal + ("" if name is None else str(known[name]))
@@ -84,10 +91,10 @@ def fill(text: str, file: str, question: str, columns: Mapping[str, Any], kept: 
     )
 
 
-def _allowed(known: Collection[str], kept: str | None) -> str:
+def _allowed(known: Collection[str], answer_column: str | None) -> str:
     names = ", ".join("{" + name + "}" for name in known)
-    told = "" if kept is None else f"not the answer's column {kept}; "
-    return f"{names} ({told}braces that are meant are written twice)"
+    excluded = "" if answer_column is None else f"not the answer's column {answer_column}; "
+    return f"{names} ({excluded}braces that are meant are written twice)"
 
 
 def token_ids(tokenizer: Any, message: str, chat: bool, system: str | None) -> list[int]:
@@ -130,19 +137,19 @@ def chat_ids(tokenizer: Any, messages: Sequence[tuple[str, str]], system: str | 
         raise InvalidValue("messages", messages[-1][1][:60], allowed)
     if system is not None and any(role == "system" for role, _ in messages):
         raise InvalidValue("system", system, "none: the messages have a system prompt of their own")
-    return _rendered(tokenizer, messages, system, given=True)
+    return _rendered(tokenizer, messages, system, own=True)
 
 
 def _rendered(
-    tokenizer: Any, messages: Sequence[tuple[str, str]], system: str | None, given: bool = False
+    tokenizer: Any, messages: Sequence[tuple[str, str]], system: str | None, own: bool = False
 ) -> list[int]:
-    """Messages in the tokenizer's chat template; `given` says that they are the user's own."""
+    """Messages in the tokenizer's chat template; `own` says that they are the user's own."""
     chat = [] if system is None else [{"role": "system", "content": system}]
     chat += [{"role": role, "content": content} for role, content in messages]
     try:
         rendered = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
     except Exception as error:  # a template may raise what it likes
-        if given:
+        if own:
             allowed = f"messages that the model's chat template takes ({error})"
             raise InvalidValue("messages", messages[-1][1][:60], allowed) from error
         if system is None:

@@ -91,8 +91,8 @@ def file_rows(
         return Rows(tuple(rows), len(cells), source)
     every = enumerate(io.StringIO(text, newline=None), start=1)
     lines = [(f"line {number} of {path}", line) for number, line in every if line.strip()]
-    found = [(at, *lines[at]) for at in chosen(len(lines), limit, sample, seed, offset)]
-    rows = [Row(at, place, _parse(place, line)) for at, place, line in found]
+    numbered = [(at, *lines[at]) for at in chosen(len(lines), limit, sample, seed, offset)]
+    rows = [Row(at, place, _parse(place, line)) for at, place, line in numbered]
     return Rows(tuple(rows), len(lines), source)
 
 
@@ -107,19 +107,19 @@ def folder_rows(
     files = sorted(folder.glob("*.toml"))
     if not files:
         raise InvalidValue("dataset", str(folder), "a folder with TOML files in it, one a problem")
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     rows = []
     wanted = set(chosen(len(files), limit, sample, seed, offset))
     for at, file in enumerate(files):
         try:
             content = file.read_bytes()
-            told.update(content)
+            digest.update(content)
             values = tomllib.loads(content.decode()) if at in wanted else {}
         except (OSError, ValueError, RecursionError) as error:
             raise InvalidValue("dataset", str(file), f"a problem in TOML ({error})") from error
         if at in wanted:
             rows.append(Row(at, str(file), {"id": file.stem, **values}))
-    return Rows(tuple(rows), len(files), {"file_digest": told.hexdigest()[:32]})
+    return Rows(tuple(rows), len(files), {"file_digest": digest.hexdigest()[:32]})
 
 
 def _csv_lines(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -159,12 +159,12 @@ def _long_cells() -> Iterator[None]:
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object in which no key stands twice: Python takes the last without a word."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    table = dict(pairs)
+    if len(table) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"the key {twice!r} stands in it twice")
-    return found
+    return table
 
 
 def _parse(place: str, line: str) -> dict[str, Any]:
@@ -212,23 +212,23 @@ def hub_rows(
         )
         raise InvalidValue("dataset", name, allowed) from error
     repository, configuration, split = where
-    asked = {} if revision is None else {"revision": revision}
+    options = {} if revision is None else {"revision": revision}
     try:
-        found = datasets.load_dataset(repository, configuration, split=split, **asked)
+        published = datasets.load_dataset(repository, configuration, split=split, **options)
     except Exception as error:  # the hub's client raises many kinds
         allowed = f"a reachable hub ({repository}: {error}), or a JSONL file with the same columns"
         raise InvalidValue("dataset", name, allowed) from error
-    indices = chosen(len(found), limit, sample, seed, offset)
+    indices = chosen(len(published), limit, sample, seed, offset)
     rows = [
         Row(index, f"row {index + 1} of {name}", dict(values))
-        for index, values in zip(indices, found.select(indices), strict=True)
+        for index, values in zip(indices, published.select(indices), strict=True)
     ]
-    return Rows(tuple(rows), len(found), {"revision": revision, "commit": _commit(found)})
+    return Rows(tuple(rows), len(published), {"revision": revision, "commit": _commit(published)})
 
 
-def _commit(found: Any) -> str | None:
+def _commit(published: Any) -> str | None:
     """The commit the hub's files were at, from the addresses they were fetched from."""
-    fetched = getattr(getattr(found, "info", None), "download_checksums", None) or {}
+    fetched = getattr(getattr(published, "info", None), "download_checksums", None) or {}
     commits = {m[1] for address in fetched if (m := re.search(r"@([0-9a-f]{40})/", address))}
     return commits.pop() if len(commits) == 1 else None
 
@@ -273,20 +273,22 @@ def messages_of(row: Row, column: str) -> tuple[tuple[str, str], ...]:
     Raises:
         InvalidValue: it is no list of {"role": ..., "content": ...}, or ends with the assistant's.
     """
-    where, given = f"{column} in {row.place}", row.values[column]
-    if not isinstance(given, list) or not given:
+    where, value = f"{column} in {row.place}", row.values[column]
+    if not isinstance(value, list) or not value:
         allowed = 'a list of {"role": ..., "content": ...}'
-        raise InvalidValue(where, _short(given), allowed)
-    found = []
-    for at, one in enumerate(given):
-        texts = isinstance(one, dict) and all(isinstance(value, str) for value in one.values())
-        if not texts or set(one) != {"role", "content"} or not one["role"]:
+        raise InvalidValue(where, _short(value), allowed)
+    messages = []
+    for at, message in enumerate(value):
+        texts = isinstance(message, dict) and all(
+            isinstance(value, str) for value in message.values()
+        )
+        if not texts or set(message) != {"role", "content"} or not message["role"]:
             allowed = '{"role": ..., "content": ...}, both texts'
-            raise InvalidValue(f"message {at + 1} of {where}", _short(one), allowed)
-        found.append((one["role"], one["content"]))
-    if found[-1][0] == "assistant":
-        raise InvalidValue(where, _short(given[-1]), "a last message that the model answers")
-    return tuple(found)
+            raise InvalidValue(f"message {at + 1} of {where}", _short(message), allowed)
+        messages.append((message["role"], message["content"]))
+    if messages[-1][0] == "assistant":
+        raise InvalidValue(where, _short(value[-1]), "a last message that the model answers")
+    return tuple(messages)
 
 
 def gold_of(
@@ -308,7 +310,7 @@ def gold_of(
     if answer is None:
         return None
     if isinstance(answer, list) and answer:
-        golds = (_gold(row, column, one, behind_marks, derived) for one in answer)
+        golds = (_gold(row, column, item, behind_marks, derived) for item in answer)
         return tuple(dict.fromkeys(golds))
     return _gold(row, column, answer, behind_marks, derived)
 
@@ -345,10 +347,10 @@ def require_one_line(row: Row, column: str | None, gold: Gold) -> None:
     Raises:
         InvalidValue: it is one.
     """
-    for one in gold if isinstance(gold, tuple) else (gold or "",):
-        if "\n" in one:
+    for answer in gold if isinstance(gold, tuple) else (gold or "",):
+        if "\n" in answer:
             allowed = "an answer alone, or a derivation with it behind #### or in \\boxed{}"
-            raise InvalidValue(f"{column or 'answer'} in {row.place}", _short(one), allowed)
+            raise InvalidValue(f"{column or 'answer'} in {row.place}", _short(answer), allowed)
 
 
 def _short(value: Any) -> Any:

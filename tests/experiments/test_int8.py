@@ -14,7 +14,7 @@ import lil
 from attention.errors import InvalidValue
 from attention.patching.compiled import compiled
 from experiments.cli import main
-from experiments.grid import models
+from experiments.grid import int8, models
 from experiments.grid.int8 import Int8Linear, in_int8
 from experiments.store import manifest
 from experiments.store.sweeps import Sweep, latest_compatible
@@ -30,8 +30,8 @@ def _oracle(weight: np.ndarray, bias: np.ndarray | None, x: np.ndarray) -> np.nd
         return np.floor(rows / scale + 0.5), scale
 
     (q, scales), (p, steps) = whole(weight), whole(x)
-    found = (p @ q.T) * steps * scales.T
-    return found if bias is None else found + bias
+    products = (p @ q.T) * steps * scales.T
+    return products if bias is None else products + bias
 
 
 @pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1, 7, 3), (5, 64, 130), (600, 33, 17)])
@@ -67,24 +67,36 @@ def test_rows_of_zeros_and_numbers_that_are_not_finite() -> None:
     layer = Int8Linear(torch.nn.Linear(8, 4))
     x = torch.randn(4, 8)
     x[0], x[1, 2], x[2, 3] = 0.0, torch.nan, torch.inf
-    found = layer(x)
-    assert torch.allclose(found[0], layer.bias)
-    assert not found[1:3].isfinite().any()
-    assert found[3].isfinite().all()
+    outputs = layer(x)
+    assert torch.allclose(outputs[0], layer.bias)
+    assert not outputs[1:3].isfinite().any()
+    assert outputs[3].isfinite().all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_outputs_have_the_dtype_of_inputs(dtype: torch.dtype) -> None:
-    layer = Int8Linear(torch.nn.Linear(8, 4, dtype=dtype))
-    assert layer(torch.randn(2, 3, 8, dtype=dtype)).dtype == dtype
+@pytest.mark.parametrize("rows", [1, 300])
+def test_the_largest_numbers_of_a_sign_do_not_saturate(rows: int) -> None:
+    """Pairs of their products are above 32767, where AVX2's kernels cut sums off."""
+    linear = torch.nn.Linear(96, 40, bias=False)
+    linear.weight.data.fill_(1.0)
+    for sign in (1.0, -1.0):
+        got = Int8Linear(linear)(torch.full((rows, 96), sign))
+        assert torch.allclose(got, torch.full((rows, 40), 96 * sign), rtol=1e-3)
+
+
+def test_kernels_that_multiply_wrongly_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = int8._product
+    monkeypatch.setattr(int8, "_product", lambda *args: right(*args) * 0.9)
+    with pytest.raises(InvalidValue, match="weights = 'int8'"):
+        Int8Linear(torch.nn.Linear(64, 32))
 
 
 def test_a_model_decodes_and_every_linear_layer_of_it_is_whole(tiny_model: Path) -> None:
     source = models.find(str(tiny_model), weights="int8")
     plain = models.load(models.find(str(tiny_model)), "float64", "cpu")
     whole = models.load(source, "float64", "cpu")
-    kinds = [type(one) for one in whole.model.modules()]
-    count = [type(one) for one in plain.model.modules()].count(torch.nn.Linear)
+    assert source.digest == f"{models.find(str(tiny_model)).digest}+int8"
+    kinds = [type(module) for module in whole.model.modules()]
+    count = [type(module) for module in plain.model.modules()].count(torch.nn.Linear)
     assert (kinds.count(Int8Linear), kinds.count(torch.nn.Linear)) == (count, 0)
     ids = torch.arange(1, 40)[None]
     with torch.inference_mode():
@@ -95,13 +107,7 @@ def test_a_model_decodes_and_every_linear_layer_of_it_is_whole(tiny_model: Path)
         options = {"backend": backend, "max_new_tokens": 24, "token_bytes": whole.token_bytes}
         together = lil.decode(whole.model, whole.tokenizer, prompts, batch_size=3, **options)
         alone = lil.decode(whole.model, whole.tokenizer, prompts, batch_size=1, **options)
-        assert [one.new_ids for one in together] == [one.new_ids for one in alone]
-
-
-def test_the_weights_are_part_of_what_a_model_is(tiny_model: Path) -> None:
-    stored, whole = models.find(str(tiny_model)), models.find(str(tiny_model), weights="int8")
-    assert (stored.weights, whole.weights) == ("stored", "int8")
-    assert whole.digest == f"{stored.digest}+int8"
+        assert [x.new_ids for x in together] == [x.new_ids for x in alone]
 
 
 @pytest.mark.slow
@@ -113,11 +119,11 @@ def test_a_compiled_step_has_the_same_tokens(tiny_model: Path) -> None:
     prompts = [[1, 2, 3, 4, 5], [7, 8], [9] * 20]
     for method in (attention.get("full"), attention.get("h2o", budget=16)):
         options = {"backend": method, "max_new_tokens": 24, "token_bytes": made.token_bytes}
-        found = [
-            lil.decode(one.model, one.tokenizer, prompts, compile=how, **options)
-            for one, how in ((made, "kept"), (other, "kept"), (made, "off"))
+        decoded = [
+            lil.decode(loaded.model, loaded.tokenizer, prompts, compile=how, **options)
+            for loaded, how in ((made, "kept"), (other, "kept"), (made, "off"))
         ]
-        texts = [[list(trace.new_ids) for trace in traces] for traces in found]
+        texts = [[list(trace.new_ids) for trace in traces] for traces in decoded]
         assert texts[0] == texts[1] == texts[2]
     # The step of whole numbers is not the other weights' step.
     plain = models.load(models.find(str(tiny_model)), "float64", "cpu")
@@ -168,13 +174,13 @@ def test_sweeps_of_both_are_two_models_to_a_store(
             str(tmp_path / "out"),
         ),
     ]
-    found = {}
+    documents = {}
     for weights in ("stored", "int8"):
         assert main([*common, "--weights", weights]) == 0
-        found[weights] = json.loads(capsys.readouterr().out)
-    counts = [found[w]["manifest"]["counts"]["decoded"] for w in ("stored", "int8")]
+        documents[weights] = json.loads(capsys.readouterr().out)
+    counts = [documents[w]["manifest"]["counts"]["decoded"] for w in ("stored", "int8")]
     assert counts[0] == counts[1] > 0
-    config = found["int8"]["manifest"]["config"]
+    config = documents["int8"]["manifest"]["config"]
     assert config["weights"] == "int8"
     # What the two show together would compare a model with another.
     newest, oldest = (Sweep.read(path) for path in reversed(manifest.paths(tmp_path / "out")))

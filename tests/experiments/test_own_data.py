@@ -107,7 +107,9 @@ def test_problems_without_an_answer_are_not_judged(tmp_path: Path) -> None:
     none = _file(tmp_path / "none.jsonl", {"question": "1"}, {"question": "2", "answer": None})
     found = _load(half.replace("half", "none"))
     assert [(item.gold, item.scorer) for item in found.items] == [(None, "none")] * 2
-    assert found.notices == (f"{none}: no problem has an answer; of those lengths alone are measured",)
+    assert found.notices == (
+        f"{none}: no problem has an answer; of those lengths alone are measured",
+    )
     with pytest.raises(InvalidValue, match=f"columns of {none}"):
         _load(none, scorer="exact")
     with pytest.raises(InvalidValue, match="answer"):
@@ -123,7 +125,9 @@ def test_a_problem_may_lack_the_answer_that_others_have(tmp_path: Path) -> None:
     rows = [{"prompt": "1", "answer": "2"}, {"prompt": "3", "answer": None}]
     found = _load(_file(tmp_path / "p.jsonl", *rows))
     assert [(item.gold, item.scorer) for item in found.items] == [("2", "stated"), (None, "none")]
-    assert found.notices[0].endswith("1 problems lack an answer; of those lengths alone are measured")
+    assert found.notices[0].endswith(
+        "1 problems lack an answer; of those lengths alone are measured"
+    )
 
 
 @pytest.fixture

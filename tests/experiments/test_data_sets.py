@@ -79,11 +79,11 @@ def test_an_offset_leaves_out_the_first(tmp_path: Path) -> None:
     table = tmp_path / "p.csv"
     table.write_text("prompt,answer\n" + "".join(f"{i},1\n" for i in range(9)))
     for file in (lines, str(table)):
-        found = data.load_set(file, "study", 4, ProblemChoice(offset=3))
-        assert [item.question for item in found.items] == ["3", "4", "5", "6"]
+        dataset = data.load_set(file, "study", 4, ProblemChoice(offset=3))
+        assert [item.question for item in dataset.items] == ["3", "4", "5", "6"]
         # They are the problems that they are without it: stored runs serve both.
-        assert [item.id for item in found.items] == ["3", "4", "5", "6"]
-        assert found.notices == (f"{file}: 4 of 9 problems (behind the first 3)",)
+        assert [item.id for item in dataset.items] == ["3", "4", "5", "6"]
+        assert dataset.notices == (f"{file}: 4 of 9 problems (behind the first 3)",)
         rest = data.load_set(file, "study", None, ProblemChoice(offset=7)).items
         assert [item.question for item in rest] == ["7", "8"]
         with pytest.raises(InvalidValue, match="below 9"):
@@ -99,8 +99,8 @@ def test_an_offset_is_asked_for_and_refused_beside_a_sample(
 ) -> None:
     common = ["sweep", "--dataset", "easy", "--out", str(tmp_path), "--dry-run", "--json"]
     assert main([*common, "--offset", "900", "--limit", "2", "--backend", "full"]) == 0
-    asked = json.loads(capsys.readouterr().out)
-    assert (asked["config"]["offset"], asked["runs"]) == (900, 2)
+    document = json.loads(capsys.readouterr().out)
+    assert (document["config"]["offset"], document["runs"]) == (900, 2)
     for words in (["--offset", "-1"], ["--offset", "3", "--sample", "2"]):
         assert main([*common, *words]) == 2
         assert "offset" in capsys.readouterr().err

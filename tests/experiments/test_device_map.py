@@ -50,10 +50,10 @@ def test_what_a_map_cannot_be(tiny_model: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(InvalidValue, match="pip install accelerate"):
         models.load(source, "float32", "cpu", "auto")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
-    given: list[Any] = []
+    maps: list[Any] = []
 
     def spread(*_: Any, device_map: str, **__: Any) -> Any:
-        given.append(device_map)
+        maps.append(device_map)
         devices = ["cpu", "meta"]
         parameters = [SimpleNamespace(device=torch.device(name)) for name in devices]
         return SimpleNamespace(parameters=lambda: parameters), {"missing_keys": []}
@@ -62,7 +62,7 @@ def test_what_a_map_cannot_be(tiny_model: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(InvalidValue, match=r"one device \(not on cpu, meta\)") as caught:
         models.load(source, "float32", "cpu", "balanced")
     assert caught.value.field == "device_map"
-    assert given == ["balanced"]
+    assert maps == ["balanced"]
     monkeypatch.undo()
     assert importlib.util.find_spec is find_spec
     with pytest.raises(InvalidValue) as caught:

@@ -29,18 +29,18 @@ def test_in_samples_and_frames(store: Path, tmp_path: Path) -> None:
     samples = pd.read_csv(file, dtype={"gold": "string", "answer": "string"})
     decoded = samples[samples.text.notna()]
     assert len(decoded)
-    for _, one in decoded.iterrows():
-        found = last_boxed(one.text)
-        assert one.answer == found if found is not None else pd.isna(one.answer)
-        assert one.correct == (found is not None and found.strip() == one.gold.strip())
+    for _, sample in decoded.iterrows():
+        box = last_boxed(sample.text)
+        assert sample.answer == box if box is not None else pd.isna(sample.answer)
+        assert sample.correct == (box is not None and box.strip() == sample.gold.strip())
     frame = Store(store).frame().set_index("id")
     assert not frame.acted.all()
     plain = decoded[decoded.detector == "none"]
-    for _, one in plain[plain.status == "ok"].iterrows():
-        row = frame.loc[one.record]
-        assert row.gold == one.gold
-        assert row.correct == one.correct
-        assert row.answer == one.answer if one.correct else row.answer != row.gold
+    for _, sample in plain[plain.status == "ok"].iterrows():
+        row = frame.loc[sample.record]
+        assert row.gold == sample.gold
+        assert row.correct == sample.correct
+        assert row.answer == sample.answer if sample.correct else row.answer != row.gold
 
 
 def test_accepted_answers_as_a_text() -> None:

@@ -146,10 +146,10 @@ def test_a_name_is_kept_in_one_form() -> None:
     for typed in ("gym:sums(size=4,most=5)", "gym:sums( most = 5, size = 4, seed = 0 )"):
         assert expand([typed]) == ("gym:sums(most = 5, size = 4)",)
     assert expand(["gym:sums", "gym:sums()", "gym:sums(seed=0)"]) == ("gym:sums",)
-    kept = 'gym:sums(share = 0.5, signs = ["+", "/"])'
-    assert expand([kept]) == (kept,)
-    assert labels([kept, "gym:sums", "a/sums.jsonl"]) == {
-        kept: kept,
+    canonical = 'gym:sums(share = 0.5, signs = ["+", "/"])'
+    assert expand([canonical]) == (canonical,)
+    assert labels([canonical, "gym:sums", "a/sums.jsonl"]) == {
+        canonical: canonical,
         "gym:sums": "gym:sums",
         "a/sums.jsonl": "sums",
     }
@@ -207,19 +207,19 @@ def test_problems_are_the_same_each_time_and_draw_from_nobody(capsys) -> None:
     random.seed(1)
     expected = random.random()
     random.seed(1)
-    found = _set("gym:sums(seed=3, size=4)")
+    result = _set("gym:sums(seed=3, size=4)")
     assert random.random() == expected
     assert capsys.readouterr().out == ""
     draws = [random.Random(3 + at) for at in range(4)]
-    pairs = [(one.randrange(9), one.randrange(9)) for one in draws]
-    assert [item.question for item in found.items] == [f"{a} + {b}" for a, b in pairs]
-    assert [item.gold for item in found.items] == [str(a + b) for a, b in pairs]
-    assert {item.scorer for item in found.items} == {"gym:sums(seed = 3, size = 4)"}
-    assert found.items[0].message == GYM_TEMPLATE.format(problem=found.items[0].question)
-    about = found.about()
+    pairs = [(value.randrange(9), value.randrange(9)) for value in draws]
+    assert [item.question for item in result.items] == [f"{a} + {b}" for a, b in pairs]
+    assert [item.gold for item in result.items] == [str(a + b) for a, b in pairs]
+    assert {item.scorer for item in result.items} == {"gym:sums(seed = 3, size = 4)"}
+    assert result.items[0].message == GYM_TEMPLATE.format(problem=result.items[0].question)
+    about = result.about()
     assert (about["reasoning_gym"], about["of"], about["template"]) == ("9.1", 4, GYM_TEMPLATE)
-    assert _set("gym:sums(seed=3, size=4)", 2).items == found.items[:2]
-    assert _set("gym:sums(size=4)").items[3].question == found.items[0].question  # 0 + 3 = 3 + 0
+    assert _set("gym:sums(seed=3, size=4)", 2).items == result.items[:2]
+    assert _set("gym:sums(size=4)").items[3].question == result.items[0].question  # 0 + 3 = 3 + 0
     assert _set("gym:boards", 1).items[0].gold == gym.ANY
     (item,) = _set("gym:sums", 1, scorer="stated").items
     assert item.scorer == "stated"
@@ -230,17 +230,17 @@ def test_an_identity_follows_from_generator_parameters_seed_and_version(site: Pa
         return _set(name, 1).items[0].id
 
     names = ("gym:sums", "gym:boards", "gym:sums(seed=1)", "gym:sums(most=8)", "gym:sums(size=5)")
-    found = [ids(name) for name in names]
-    assert len(set(found)) == len(names)
-    assert all(one.partition("/")[2].startswith("9.1/") for one in found)
+    result = [ids(name) for name in names]
+    assert len(set(result)) == len(names)
+    assert all(value.partition("/")[2].startswith("9.1/") for value in result)
     cell = Configuration(
         "m", "d", "gym:sums", {"name": "full"}, (), {"temperature": 0.0}, "float32"
     )
-    assert len({run_id(cell, one, "prompt", 0) for one in found}) == len(names)
+    assert len({run_id(cell, value, "prompt", 0) for value in result}) == len(names)
     shutil.rmtree(site)
     _package(site, "9.2")
     _forget()
-    assert ids("gym:sums") not in found
+    assert ids("gym:sums") not in result
 
 
 # ---------------------------------------------------------------- scores
@@ -269,11 +269,11 @@ def test_right_is_what_the_generator_gives_one_point(
     (item,) = _set("gym:sums", 1).items
     own = scoring.loaded(item.scorer)
     text = text.format(sum=item.gold)
-    found = scoring.judged(text, item.gold, item.scorer, own, item=item.id, ended=ended)
-    assert (found.correct, found.rule) == (correct, rule)
+    result = scoring.judged(text, item.gold, item.scorer, own, item=item.id, ended=ended)
+    assert (result.correct, result.rule) == (correct, rule)
     assert scoring.judged(text, item.gold, item.scorer, item=item.id).correct is None
-    said = "1.0" if correct else "less than 1.0"
-    assert scoring.reason(found, item.gold, item.scorer).endswith(said)
+    score = "1.0" if correct else "less than 1.0"
+    assert scoring.reason(result, item.gold, item.scorer).endswith(score)
 
 
 @pytest.mark.usefixtures("site")
@@ -360,8 +360,8 @@ def test_what_cannot_judge_a_store_is_named(store: Path, site: Path, capsys) -> 
 def test_names_of_a_hostile_store_reach_no_package(store: Path, site: Path, capsys) -> None:
     (manifest,) = sorted((store / "sweeps").glob("*.json"))[-1:]
     text = manifest.read_text().replace('"gym:sums(seed = 3)"', '"gym:os.system"')
-    for one in (store / "sweeps").glob("*.json"):
-        one.write_text(text)
+    for value in (store / "sweeps").glob("*.json"):
+        value.write_text(text)
     assert main(["report", str(store), "--no-figures", "--no-page", "--scorer", "gym"]) == 2
     assert "expected gym:NAME" in " ".join(capsys.readouterr().err.split())
     assert not (site / "reasoning_gym" / "ran").exists()
@@ -405,8 +405,8 @@ def test_every_generator_takes_its_own_answers_and_runs_none(tmp_path: Path) -> 
             problem = made.problem(at)
             if problem.answer != gym.ANY:
                 assert made.solves(problem.answer, at), name
-            for one in attacks:  # some scorers take for false whatever is not "true"
-                made.solves(one, at)
+            for value in attacks:  # some scorers take for false whatever is not "true"
+                made.solves(value, at)
             assert not mark.exists(), name
 
 
@@ -415,7 +415,7 @@ def test_countdown_accepts_another_way_to_its_number() -> None:
     (item,) = _set("gym:countdown(min_numbers=2, max_numbers=2, seed=2)", 1).items
     own = scoring.loaded(item.scorer)
     for text, right in ((item.gold, True), (f"({item.gold})", True), ("1 + 1", False)):
-        found = scoring.judged(
+        result = scoring.judged(
             f"<answer>{text}</answer>", item.gold, item.scorer, own, item=item.id
         )
-        assert found.correct is right
+        assert result.correct is right

@@ -94,7 +94,7 @@ def test_likelihoods_are_the_dense_models(
 ) -> None:
     budget = {} if backend == "full" else {"budget": 16}
     ours = model(backend=backend, batch_size=2, **budget)
-    theirs = AutoModelForCausalLM.from_pretrained(tiny_model).eval()
+    dense = AutoModelForCausalLM.from_pretrained(tiny_model).eval()
     pairs = [(PROMPTS[1], " 17 hours."), (PROMPTS[2], "a"), ("", "The pen")]
     answers = ours.loglikelihood([item for pair in pairs for item in ask(*pair)], disable_tqdm=True)
     for (context, after), (likelihood, is_greedy) in zip(pairs, answers, strict=True):
@@ -105,7 +105,7 @@ def test_likelihoods_are_the_dense_models(
         )
         assert len(before) > 16 or not context
         with torch.no_grad():
-            scores = theirs(torch.tensor([before + following])).logits[0].log_softmax(-1)
+            scores = dense(torch.tensor([before + following])).logits[0].log_softmax(-1)
         steps = range(len(before) - 1, len(before) + len(following) - 1)
         expected = sum(float(scores[at, i]) for at, i in zip(steps, following, strict=True))
         assert likelihood == pytest.approx(expected, abs=1e-3)
@@ -114,7 +114,7 @@ def test_likelihoods_are_the_dense_models(
         )
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    (trace,) = lil.decode(theirs, tokenizer, [PROMPTS[0]], max_new_tokens=3)
+    (trace,) = lil.decode(dense, tokenizer, [PROMPTS[0]], max_new_tokens=3)
     before, greedy = list(trace.prompt_ids), list(trace.new_ids)
     other = [*greedy[:-1], greedy[-1] + 1]
     texts = ours._loglikelihood_tokens([(None, before, greedy), (None, before, other)], True)

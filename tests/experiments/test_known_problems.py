@@ -131,8 +131,10 @@ def test_published_solutions_end_with_the_published_answer() -> None:
     columns = {"question": "problem", "answer": "solution"}
     choice = ProblemChoice(columns=columns)
     solved = data.load_set(str(PUBLIC / "math500.jsonl"), "study", None, choice).items
-    apart = [one.id for one, other in zip(published, solved, strict=True) if one.gold != other.gold]
-    assert len(apart) <= 5
+    different = [
+        item.id for item, other in zip(published, solved, strict=True) if item.gold != other.gold
+    ]
+    assert len(different) <= 5
 
 
 # ---------------------------------------------------------------- packages and folders
@@ -157,7 +159,7 @@ def test_problems_of_an_installed_package_are_read_and_nothing_is_imported(packa
     (item,) = data.load("package:known_problems/data/gsm8k.jsonl", "study", None)
     assert (item.question, item.gold) == (GSM8K["question"], "72")
     first, second = data.load("package:known_problems/data/single", "study", None)
-    assert [(one.id, one.question, one.gold) for one in (first, second)] == [
+    assert [(item.id, item.question, item.gold) for item in (first, second)] == [
         ("a", "Of a?", "3"),
         ("b", "Of b?", "1002"),
     ]
@@ -243,13 +245,13 @@ def test_a_manifest_says_how_each_data_set_was_put(
     tiny_config: Callable[..., Config], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = _file(tmp_path / "own.jsonl", {"prompt": "1 2", "answer": "3"})
-    asked = _file(tmp_path / "asked.jsonl", {"question": "1 2", "answer": "3"})
+    boxed = _file(tmp_path / "asked.jsonl", {"question": "1 2", "answer": "3"})
     config = tiny_config(
-        datasets=f"{own},{asked},easy", backends="full", detectors="none", scorer="exact", limit=1
+        datasets=f"{own},{boxed},easy", backends="full", detectors="none", scorer="exact", limit=1
     )
     outcome, _ = go(config, tmp_path / "out")
-    told = {Path(one["name"]).stem: one["template"] for one in outcome.manifest["datasets"]}
-    assert told == {"own": None, "asked": MATH_TEMPLATE, "easy": None}
+    templates = {Path(item["name"]).stem: item["template"] for item in outcome.manifest["datasets"]}
+    assert templates == {"own": None, "asked": MATH_TEMPLATE, "easy": None}
     assert main(["list", "datasets", "--json"]) == 0
     names = json.loads(capsys.readouterr().out)["datasets"]
     assert {"gsm8k", "math500", "aime", "gym:NAME", "package:NAME/FILE"} <= names.keys()

@@ -96,8 +96,8 @@ def test_one_message(
     own = ["--backend", "full", "--out", "out"]
     for command in (["run"], ["sweep", "--dry-run", *own] if foreseen else ["sweep", *own]):
         assert main([*command, *grid]) == 2
-        said = capsys.readouterr()
-        assert said.err.count("lil: error: model = './m'") == 1, said.err
+        output = capsys.readouterr()
+        assert output.err.count("lil: error: model = './m'") == 1, output.err
     assert sorted(os.listdir(tmp_path)) == ["m"]
 
 

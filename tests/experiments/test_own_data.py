@@ -105,9 +105,9 @@ def test_any_of_several_answers_will_do(tmp_path: Path) -> None:
 def test_problems_without_an_answer_are_not_judged(tmp_path: Path) -> None:
     half = _file(tmp_path / "half.jsonl", {"prompt": "1", "answer": "2"}, {"prompt": "3"})
     none = _file(tmp_path / "none.jsonl", {"question": "1"}, {"question": "2", "answer": None})
-    found = _load(half.replace("half", "none"))
-    assert [(item.gold, item.scorer) for item in found.items] == [(None, "none")] * 2
-    assert found.notices == (
+    dataset = _load(half.replace("half", "none"))
+    assert [(item.gold, item.scorer) for item in dataset.items] == [(None, "none")] * 2
+    assert dataset.notices == (
         f"{none}: no problem has an answer; of those lengths alone are measured",
     )
     with pytest.raises(InvalidValue, match=f"columns of {none}"):
@@ -123,9 +123,9 @@ def test_problems_without_an_answer_are_not_judged(tmp_path: Path) -> None:
 
 def test_a_problem_may_lack_the_answer_that_others_have(tmp_path: Path) -> None:
     rows = [{"prompt": "1", "answer": "2"}, {"prompt": "3", "answer": None}]
-    found = _load(_file(tmp_path / "p.jsonl", *rows))
-    assert [(item.gold, item.scorer) for item in found.items] == [("2", "stated"), (None, "none")]
-    assert found.notices[0].endswith(
+    dataset = _load(_file(tmp_path / "p.jsonl", *rows))
+    assert [(item.gold, item.scorer) for item in dataset.items] == [("2", "stated"), (None, "none")]
+    assert dataset.notices[0].endswith(
         "1 problems lack an answer; of those lengths alone are measured"
     )
 
@@ -157,9 +157,9 @@ def test_lengths_alone_are_measured_and_shown(swept, tmp_path, capsys):
     assert main_grids(rows)
     assert Store(tmp_path / "out").frame()["correct"].isna().all()
     assert main(["report", str(tmp_path / "out"), "--no-figures", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert {row["accuracy"] for row in told["rows"]} == {None}
-    finding = told["manifest"]["headline"]
+    document = json.loads(capsys.readouterr().out)
+    assert {row["accuracy"] for row in document["rows"]} == {None}
+    finding = document["manifest"]["headline"]
     for word in ("accuracy", "solved", "answers", "per solved"):
         assert word not in finding.replace("no answer", ""), finding
 
@@ -167,7 +167,7 @@ def test_lengths_alone_are_measured_and_shown(swept, tmp_path, capsys):
 def test_several_answers_are_kept_and_judged(swept):
     study = swept([{"prompt": f"{n}", "answer": ["1", "2"]} for n in range(2)])
     again = Study.open(study.folder)
-    assert {one.gold for of in again.plan.items.values() for one in of} == {("1", "2")}
+    assert {item.gold for of in again.plan.items.values() for item in of} == {("1", "2")}
     assert {sample.correct for sample in again.samples([])} <= {True, False}
 
 

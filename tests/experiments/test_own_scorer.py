@@ -41,7 +41,7 @@ def alone(output):
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The module `own_scores`, not yet imported; it leaves a file when it is."""
     file = tmp_path / "own_scores.py"
     file.write_text(SOURCE)
@@ -51,7 +51,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def store(mine: Path, tiny_config: Any, tmp_path: Path) -> Path:
+def store(own_file: Path, tiny_config: Any, tmp_path: Path) -> Path:
     rows = [{"prompt": f"{n} {n}", "answer": "x"} for n in range(4)]
     file = tmp_path / "p.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -60,11 +60,11 @@ def store(mine: Path, tiny_config: Any, tmp_path: Path) -> Path:
     outcome, _ = go(load("demo-small", values), tmp_path / "out")
     assert outcome.counts.decoded == 8
     sys.modules.pop("own_scores")
-    mine.with_suffix(".ran").unlink()
+    own_file.with_suffix(".ran").unlink()
     return tmp_path / "out"
 
 
-def test_a_store_runs_no_scorer_that_it_names(store, mine, capsys):
+def test_a_store_runs_no_scorer_that_it_names(store, own_file, capsys):
     assert main(["report", str(store), "--no-figures", "--json"]) == 0
     out, err = capsys.readouterr()
     rows = json.loads(out)["rows"]
@@ -75,18 +75,18 @@ def test_a_store_runs_no_scorer_that_it_names(store, mine, capsys):
     assert Store(store).frame()["correct"].isna().all()
     assert main(["replay", str(store), "--detector", "guardian"]) == 0
     assert main(["run", "--dataset", "easy", "--limit", "1", "--max-new-tokens", "3"]) == 0
-    assert not mine.with_suffix(".ran").exists()
+    assert not own_file.with_suffix(".ran").exists()
     assert "own_scores" not in sys.modules
 
 
-def test_asked_for_it_judges(store, mine, capsys):
+def test_asked_for_it_judges(store, own_file, capsys):
     assert main(["report", str(store), "--no-figures", "--json"]) == 0
     command = ["report", str(store), "--no-figures", "--scorer", "own_scores:score", "--json"]
     capsys.readouterr()
     assert main(command) == 0
     out, err = capsys.readouterr()
     assert "not loaded" not in err
-    assert mine.with_suffix(".ran").exists()
+    assert own_file.with_suffix(".ran").exists()
     study = Study.open(store).judged_by("own_scores:score")
     samples = [*with_text(study.samples([]), study.store)]
     assert [s.correct for s in samples] == [len(s.text or "") > 20 for s in samples]
@@ -97,9 +97,9 @@ def test_asked_for_it_judges(store, mine, capsys):
     assert main(["replay", str(store), "--scorer", "own_scores:score", "--json"]) == 0
 
 
-def test_an_edited_scorer_judges_anew(store, mine):
+def test_an_edited_scorer_judges_anew(store, own_file):
     before = Study.open(store).judged_by("own_scores:score").samples([])
-    mine.write_text(SOURCE.replace("> 20", "> -1"))
+    own_file.write_text(SOURCE.replace("> 20", "> -1"))
     sys.modules.pop("own_scores")
     after = Study.open(store).judged_by("own_scores:score").samples([])
     assert all(sample.correct for sample in after)
@@ -152,9 +152,13 @@ def test_names_that_are_no_scorer():
 
 @pytest.mark.parametrize("scorer", ["exact", "none"])
 def test_which_rule_found_the_answer(scorer):
-    found = scoring.judged("so \\boxed{4} or \\boxed{ 5 }", ("6", "5"), scorer)
+    judgement = scoring.judged("so \\boxed{4} or \\boxed{ 5 }", ("6", "5"), scorer)
     expected = True if scorer == "exact" else None
-    assert (found.correct, found.rule, found.answer) == (expected, "the last \\boxed{}", " 5 ")
+    assert (judgement.correct, judgement.rule, judgement.answer) == (
+        expected,
+        "the last \\boxed{}",
+        " 5 ",
+    )
     lost = scoring.judged("it is 5", ("5",), scorer)
     assert (lost.correct, lost.rule) == (False if scorer == "exact" else None, None)
 

@@ -64,22 +64,22 @@ def _lengths(config: Config) -> list[int]:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(config.models[0])
-    (items,) = (one.items for one in data.load_all(config).values())
+    (items,) = (entry.items for entry in data.load_all(config).values())
     return [len(item.prompt_ids(tokenizer)) for item in items]
 
 
 def test_runs_end_with_the_positions_and_rows_say_so(config, tmp_path):
-    asked = config()
-    prompts = _lengths(asked)
-    outcome, _ = go(asked, tmp_path / "out")
+    requested = config()
+    prompts = _lengths(requested)
+    outcome, _ = go(requested, tmp_path / "out")
     study = Study.open(tmp_path / "out", outcome.sweep)
     samples = study.samples([])
     cut = [sample for sample in samples if sample.at_positions]
     assert cut, "a random model goes on to its cap"
-    rooms = dict(zip(("p30", "p50"), (MOST - n for n in prompts), strict=True))
+    room = dict(zip(("p30", "p50"), (MOST - n for n in prompts), strict=True))
     for sample in samples:
-        assert (sample.tokens or 0) <= rooms[sample.item_id]
-        there = sample.tokens == rooms[sample.item_id] and sample.finish == "length"
+        assert (sample.tokens or 0) <= room[sample.item_id]
+        there = sample.tokens == room[sample.item_id] and sample.finish == "length"
         assert sample.at_positions is there
         assert (sample.status == "capped") is (sample.finish == "length")
     stored = {record.id: record.meta["at_positions"] for record in Store(tmp_path / "out")}
@@ -89,7 +89,7 @@ def test_runs_end_with_the_positions_and_rows_say_so(config, tmp_path):
     assert notice.startswith(f"{cut} outputs of full on ")
     assert "where the model's positions end" in notice
 
-    again, _ = go(asked, tmp_path / "out")
+    again, _ = go(requested, tmp_path / "out")
     assert again.counts.decoded == 0
     longer, _ = go(config(max_new_tokens=1000), tmp_path / "out")
     assert longer.counts.decoded == 0, "what positions cut serves every longer cap"
@@ -106,8 +106,8 @@ def test_beyond_positions_is_asked_for_and_marked(config, tmp_path):
     outcome, _ = go(config(), tmp_path / "out")
     assert outcome.counts.decoded == 0
     samples = Study.open(tmp_path / "out", outcome.sweep).samples([])
-    rooms = dict(zip(("p30", "p50"), (MOST - n for n in _lengths(config())), strict=True))
-    assert all((sample.tokens or 0) <= rooms[sample.item_id] for sample in samples)
+    room = dict(zip(("p30", "p50"), (MOST - n for n in _lengths(config())), strict=True))
+    assert all((sample.tokens or 0) <= room[sample.item_id] for sample in samples)
 
 
 def test_a_prompt_that_fills_the_positions_is_refused_by_name(config, tmp_path):
@@ -122,20 +122,28 @@ def test_a_prompt_that_fills_the_positions_is_refused_by_name(config, tmp_path):
 def test_a_dry_run_reckons_with_the_positions(config, tmp_path):
     prompts = _lengths(config())
     left = sum(MOST - n for n in prompts)
-    found = estimate(config(), tmp_path / "out")
-    assert found["tokens_at_most"] == 2 * left
-    assert {one["row_tokens"] for one in found["memory"]} == {MOST}
-    found = estimate(config(beyond_positions=True), tmp_path / "out")
-    assert found["tokens_at_most"] == 2 * 100 + 2 * 200
+    document = estimate(config(), tmp_path / "out")
+    assert document["tokens_at_most"] == 2 * left
+    assert {entry["row_tokens"] for entry in document["memory"]} == {MOST}
+    document = estimate(config(beyond_positions=True), tmp_path / "out")
+    assert document["tokens_at_most"] == 2 * 100 + 2 * 200
 
 
 def test_a_run_is_cut_and_its_flag_goes_on(config, capsys):
-    asked = config()
-    command = ["run", "--model", asked.models[0], "--dataset", asked.datasets[0], "--limit", "1"]
+    requested = config()
+    command = [
+        "run",
+        "--model",
+        requested.models[0],
+        "--dataset",
+        requested.datasets[0],
+        "--limit",
+        "1",
+    ]
     command += ["--max-new-tokens", "80", "--threads", "1", "--json"]
     assert main(command) == 0
     (sample,) = json.loads(capsys.readouterr().out)["samples"]
-    assert sample["tokens"] <= MOST - _lengths(asked)[0]
+    assert sample["tokens"] <= MOST - _lengths(requested)[0]
     assert main([*command, "--beyond-positions"]) == 0
     (beyond,) = json.loads(capsys.readouterr().out)["samples"]
     assert beyond["tokens"] >= sample["tokens"]

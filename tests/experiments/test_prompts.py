@@ -33,12 +33,12 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 def _items(path: Path, **keys: Any) -> tuple[data.Item, ...]:
     config = load("demo-small", {"datasets": str(path), **keys})
-    (one,) = data.load_all(config).values()
-    return one.items
+    (item,) = data.load_all(config).values()
+    return item.items
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Path:
+def own_file(tmp_path: Path) -> Path:
     rows = [
         {"q": f"What is {{{i}}} + 1?", "gold": str(i + 1), "hint": f"count {i}", "nr": f"n{i}"}
         for i in range(12)
@@ -46,14 +46,14 @@ def mine(tmp_path: Path) -> Path:
     return _write(tmp_path / "mine.jsonl", rows)
 
 
-def test_columns_by_any_name_and_a_template_with_them(mine: Path, tmp_path: Path) -> None:
+def test_columns_by_any_name_and_a_template_with_them(own_file: Path, tmp_path: Path) -> None:
     template = tmp_path / "t.txt"
     template.write_text("{hint}: {problem} Box it: \\boxed{{}}.\n")
     columns = "question=q, answer=gold, id=nr"
-    first = _items(mine, columns=columns, prompt_template=str(template))[0]
+    first = _items(own_file, columns=columns, prompt_template=str(template))[0]
     assert first.message == "count 0: What is {0} + 1? Box it: \\boxed{}."
     assert (first.id, first.gold, first.scorer, first.chat) == ("n0", "1", "math", True)
-    raw = _items(mine, columns="prompt=q,answer=gold", scorer="math")[0]
+    raw = _items(own_file, columns="prompt=q,answer=gold", scorer="math")[0]
     assert (raw.message, raw.chat, raw.scorer) == ("What is {0} + 1?", False, "math")
     assert raw.id == "0"
 
@@ -70,11 +70,11 @@ def test_columns_by_any_name_and_a_template_with_them(mine: Path, tmp_path: Path
         ("{q.__class__}", "written twice"),
     ],
 )
-def test_a_template_that_cannot_be_filled(mine: Path, text: str, words: str) -> None:
-    template = mine.with_name("t.txt")
+def test_a_template_that_cannot_be_filled(own_file: Path, text: str, words: str) -> None:
+    template = own_file.with_name("t.txt")
     template.write_text(text)
     with pytest.raises(InvalidValue, match=words) as caught:
-        _items(mine, columns="question=q,answer=gold", prompt_template=str(template))
+        _items(own_file, columns="question=q,answer=gold", prompt_template=str(template))
     assert "prompt_template" in str(caught.value)
 
 
@@ -88,30 +88,30 @@ def test_a_template_that_cannot_be_filled(mine: Path, text: str, words: str) -> 
         ("question=q", "name yours"),  # there is no column `answer`
     ],
 )
-def test_columns_that_are_not_there(mine: Path, columns: str, words: str) -> None:
+def test_columns_that_are_not_there(own_file: Path, columns: str, words: str) -> None:
     with pytest.raises(InvalidValue, match=words):
-        _items(mine, columns=columns)
+        _items(own_file, columns=columns)
 
 
-def test_a_system_prompt_needs_a_chat_template(mine: Path) -> None:
+def test_a_system_prompt_needs_a_chat_template(own_file: Path) -> None:
     tokenizer = build_tokenizer()
-    (item, *_) = _items(mine, columns="question=q,answer=gold", system="Be brief.")
+    (item, *_) = _items(own_file, columns="question=q,answer=gold", system="Be brief.")
     with pytest.raises(InvalidValue, match="the tokenizer has none"):
         item.prompt_ids(tokenizer)
     tokenizer.chat_template = CHAT
-    said = tokenizer.apply_chat_template(
+    rendered = tokenizer.apply_chat_template(
         [{"role": "system", "content": "Be brief."}, {"role": "user", "content": item.message}],
         tokenize=False,
     )
-    assert item.prompt_ids(tokenizer) == tokenizer(said, add_special_tokens=False)["input_ids"]
-    (raw, *_) = _items(mine, columns="prompt=q,answer=gold", system="Be brief.")
+    assert item.prompt_ids(tokenizer) == tokenizer(rendered, add_special_tokens=False)["input_ids"]
+    (raw, *_) = _items(own_file, columns="prompt=q,answer=gold", system="Be brief.")
     with pytest.raises(InvalidValue, match="go through none"):
         raw.prompt_ids(tokenizer)
 
 
-def test_a_sample_is_drawn_by_the_seed_and_a_larger_one_holds_it(mine: Path) -> None:
+def test_a_sample_is_drawn_by_the_seed_and_a_larger_one_holds_it(own_file: Path) -> None:
     def ids(**keys: Any) -> list[str]:
-        return [item.id for item in _items(mine, columns="question=q,answer=gold", **keys)]
+        return [item.id for item in _items(own_file, columns="question=q,answer=gold", **keys)]
 
     some, more = ids(sample=4), ids(sample=8)
     assert some == sorted(some, key=int)  # numbers of the file, in its order
@@ -137,7 +137,7 @@ def test_a_sample_takes_the_place_of_a_limit_and_back() -> None:
 
 def test_a_revision_goes_to_the_hub_and_not_into_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     commit = "0123456789abcdef0123456789abcdef01234567"
-    asked: list[dict[str, str]] = []
+    calls: list[dict[str, str]] = []
 
     class Rows(list[dict[str, Any]]):
         class info:  # noqa: N801
@@ -152,12 +152,12 @@ def test_a_revision_goes_to_the_hub_and_not_into_the_name(monkeypatch: pytest.Mo
         @staticmethod
         def load_dataset(*_: Any, split: str, **more: str) -> Rows:
             assert split == "test"
-            asked.append(more)
+            calls.append(more)
             return Rows([{"question": f"q{i}", "answer": f"#### {i}"} for i in range(9)])
 
     monkeypatch.setitem(__import__("sys").modules, "datasets", Fake)
     sets = data.load_all(load("paper", {"datasets": "gsm8k@v1,math500", "limit": 2}))
-    assert asked == [{"revision": "v1"}, {}]
+    assert calls == [{"revision": "v1"}, {}]
     assert list(sets) == ["gsm8k", "math500"]
     about = sets["gsm8k"].about()
     assert (about["revision"], about["commit"], about["problems"]) == ("v1", commit, 2)
@@ -212,7 +212,7 @@ def test_template_and_system_prompt_are_part_of_a_runs_identity_and_the_gold_is_
     shutil.copytree(tiny_model, model)
     (model / "chat_template.jinja").write_text(CHAT)
     made = [problem("easy", "study", i) for i in range(2)]
-    rows = [{"question": one.prompt, "answer": one.answer} for one in made]
+    rows = [{"question": item.prompt, "answer": item.answer} for item in made]
     own = _write(tmp_path / "mine.jsonl", rows)
     wrong = _write(tmp_path / "other" / "mine.jsonl", [{**row, "answer": "0"} for row in rows])
     template = tmp_path / "t.txt"
@@ -223,8 +223,8 @@ def test_template_and_system_prompt_are_part_of_a_runs_identity_and_the_gold_is_
         return _plan_ids(config, tmp_path / "out")
 
     plain, put = ids(scorer="exact"), ids(scorer="exact", prompt_template=str(template))
-    told = ids(scorer="exact", system="plus")
-    assert len({*plain, *put, *told}) == 6
+    entries = ids(scorer="exact", system="plus")
+    assert len({*plain, *put, *entries}) == 6
     assert ids(wrong, scorer="exact") == plain
     default = tmp_path / "default.txt"
     default.write_text(data.prompts.MATH_TEMPLATE)
@@ -235,7 +235,7 @@ def test_files_of_one_name_are_scored_by_their_own_answers_and_told_apart(
     tmp_path: Path, tiny_config: Callable[..., Config]
 ) -> None:
     made = [problem("easy", "study", i) for i in range(3)]
-    rows = [{"prompt": one.prompt, "answer": "?"} for one in made]
+    rows = [{"prompt": item.prompt, "answer": "?"} for item in made]
     first = _write(tmp_path / "a" / "mine.jsonl", rows)
     second = _write(tmp_path / "b" / "mine.jsonl", rows)
     template = tmp_path / "t.txt"
@@ -250,9 +250,9 @@ def test_files_of_one_name_are_scored_by_their_own_answers_and_told_apart(
     )
     outcome, notes = go(config, tmp_path / "out")
     assert (notes.runs, outcome.counts.decoded) == (4, 2)  # the second file's are the first's
-    told = outcome.manifest["datasets"]
-    assert [one["problems"] for one in told] == [2, 2]
-    assert told[0]["file_digest"] == told[1]["file_digest"]
+    entries = outcome.manifest["datasets"]
+    assert [item["problems"] for item in entries] == [2, 2]
+    assert entries[0]["file_digest"] == entries[1]["file_digest"]
     assert outcome.manifest["prompt"] == {"template": "{prompt}", "system": None}
 
     # Another answer: decodes nothing, and only the file it stands in is judged by it.
@@ -264,8 +264,8 @@ def test_files_of_one_name_are_scored_by_their_own_answers_and_told_apart(
     _write(second, [{**row, "answer": "right"} for row in rows])
     again, _ = go(config, tmp_path / "out")
     assert again.counts.decoded == 0
-    assert again.manifest["datasets"][1]["digest"] != told[1]["digest"]
+    assert again.manifest["datasets"][1]["digest"] != entries[1]["digest"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(samples, "judged", judged)
-        found = Study.open(tmp_path / "out").samples([])
-    assert {(one.dataset, one.correct) for one in found} == {("a/mine", False), ("b/mine", True)}
+        samples = Study.open(tmp_path / "out").samples([])
+    assert {(item.dataset, item.correct) for item in samples} == {("a/mine", False), ("b/mine", True)}

@@ -71,10 +71,10 @@ def test_greedy_texts_are_those_of_transformers(loaded):
     for ids, trace in zip(every, ours, strict=True):
         row = torch.tensor([ids])
         with torch.no_grad():
-            said = loaded.model.generate(
+            output = loaded.model.generate(
                 row, attention_mask=torch.ones_like(row), max_new_tokens=32, do_sample=False
             )
-        assert list(trace.new_ids) == said[0, len(ids) :].tolist(), QUESTIONS[len(texts)]
+        assert list(trace.new_ids) == output[0, len(ids) :].tolist(), QUESTIONS[len(texts)]
         texts.append(loaded.tokenizer.decode(trace.new_ids, skip_special_tokens=True))
     assert "Paris" in texts[0]
     assert sum(trace.finish == "eos" for trace in ours) >= 3

@@ -223,14 +223,14 @@ EVERY = TraceConfig(
 @pytest.mark.parametrize("part", sorted(PARTS))
 def test_a_recipe_can_do_without_a_part(part: str) -> None:
     def seen(config: TraceConfig) -> dict[str, int]:
-        found = dict.fromkeys(PARTS, 0)
+        counts = dict.fromkeys(PARTS, 0)
         for index in range(60):
             drawn = problem("easy", "train", index)
             _, chain = write_trace(drawn, random.Random(index), config)
-            found["give_up"] += words.NOT_KNOWN in chain.text
-            found["checks"] += " was" in chain.text
-            found["forget"] += (" not", 0.0) in chain.parts
-        return found
+            counts["give_up"] += words.NOT_KNOWN in chain.text
+            counts["checks"] += " was" in chain.text
+            counts["forget"] += (" not", 0.0) in chain.parts
+        return counts
 
     whole, less = seen(EVERY), seen(EVERY.without(part))
     assert min(whole.values()) > 0

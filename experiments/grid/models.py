@@ -18,6 +18,7 @@ from attention.errors import InvalidValue
 from experiments.grid.gguf.cache import converted, is_gguf
 from experiments.grid.gguf.cache import tokenizer as gguf_tokenizer
 from experiments.grid.gguf.packaged import PACKAGED, located
+from experiments.reasoner import checkpoint_path
 
 #: The model that ships with the project, by the name users type.
 REASONER = "reasoner"
@@ -99,8 +100,6 @@ def _located(name: str, revision: str | None, here: bool) -> ModelSource:
         return _gguf(name)
     location = name
     if name == REASONER:
-        from experiments.reasoner import checkpoint_path
-
         location = str(checkpoint_path())
         if not Path(location, "config.json").is_file():
             raise InvalidValue("model", name, f"its checkpoint at {location}, which is missing")
@@ -108,9 +107,7 @@ def _located(name: str, revision: str | None, here: bool) -> ModelSource:
         return _folder(name, Path(location).expanduser())
     if "/" not in name and get_close_matches(name, [REASONER, *PACKAGED]):
         allowed = f"{REASONER}, a folder or GGUF file that exists, or a hub id"
-        raise InvalidValue(
-            "model", name, allowed, [REASONER, *PACKAGED]
-        )  # not worth asking the hub
+        raise InvalidValue("model", name, allowed, [REASONER, *PACKAGED])  # the hub is not asked
     return _hub(name, revision, here)
 
 
@@ -416,13 +413,9 @@ def find_tokenizer(name: str) -> Tokenizer:
     from lil import token_bytes
 
     if name in PACKAGED or is_gguf(name):
-        made = gguf_tokenizer(name, _gguf_path(name)[0])
-        return Tokenizer(name, made, token_bytes(made))
-    location = name
-    if name == REASONER:
-        from experiments.reasoner import checkpoint_path
-
-        location = str(checkpoint_path())
+        tokenizer = gguf_tokenizer(name, _gguf_path(name)[0])
+        return Tokenizer(name, tokenizer, token_bytes(tokenizer))
+    location = str(checkpoint_path()) if name == REASONER else name
     try:
         tokenizer = AutoTokenizer.from_pretrained(location, trust_remote_code=False)
     except Exception as error:  # the hub's client raises many kinds

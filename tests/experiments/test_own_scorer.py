@@ -111,7 +111,7 @@ def test_only_what_the_store_names_is_taken(store, capsys):
     assert "own_scores:score" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("mine")
+@pytest.mark.usefixtures("own_file")
 def test_any_accepted_answer_and_the_rule():
     own = scoring.loaded("own_scores:ruled")
     judged = scoring.judged("x" * 6, ("9", "5"), "own_scores:ruled", own)
@@ -122,7 +122,7 @@ def test_any_accepted_answer_and_the_rule():
     assert scoring.loaded("exact") == {}
 
 
-@pytest.mark.usefixtures("mine")
+@pytest.mark.usefixtures("own_file")
 @pytest.mark.parametrize(
     ("path", "words"),
     [
@@ -136,7 +136,7 @@ def test_a_scorer_that_cannot_be_used(path, words, capsys):
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("mine")
+@pytest.mark.usefixtures("own_file")
 @pytest.mark.parametrize(("name", "words"), [("broken", "division by zero"), ("odd", "not float")])
 def test_a_scorer_that_fails_is_named(name, words):
     path = f"own_scores:{name}"

@@ -37,12 +37,12 @@ _SOLUTION = "solution"
 
 @dataclass(frozen=True)
 class Item:
-    """One problem: what the model is told and what counts as solved.
+    """One problem: its prompt and its accepted answer.
 
     `message` is the question in its template; it goes through the model's chat template where
-    `chat` is true and the tokenizer has one, behind the system prompt if there is one. Where the
-    problem is a chat, its `messages` do, as (role, content), and the question is the last of them.
-    `gold` is what is accepted; None where nobody knows, and then `scorer` is "none".
+    `chat` is true and the tokenizer has one, behind the system prompt if there is one. Of a chat
+    its `messages` do, as (role, content), and the question is the last of them. Without an answer
+    `gold` is None and `scorer` is "none".
     """
 
     id: str
@@ -147,14 +147,14 @@ def load(dataset: str, split: str, limit: int | None) -> list[Item]:
 
 
 def load_set(dataset: str, split: str, limit: int | None, choice: ProblemChoice) -> DataSet:
-    """Problems of a data set, chosen and put as asked for.
+    """Problems of a data set in their prompts.
 
     Args:
         dataset: a level of the reasoner, a name of `HUB`, a JSONL or CSV file by its path or in a
             package, or a generator.
-        split: of the reasoner's problems; other data sets have one.
-        limit: the first so many behind the choice's offset; None for all.
-        choice: which, and how they are put.
+        split: of the reasoner's problems.
+        limit: how many behind the choice's offset; None for all.
+        choice: which problems, and their prompts.
 
     Raises:
         InvalidValue: an unknown name, an unreadable file, a missing column, no `datasets` package,
@@ -179,7 +179,7 @@ def load_set(dataset: str, split: str, limit: int | None, choice: ProblemChoice)
 
 
 def _said(dataset: str, items: Sequence[Item], of: int, choice: ProblemChoice) -> Iterator[str]:
-    """What nobody should overlook: problems that are left out, and those that cannot be judged."""
+    """Notices of problems that are left out, and of those that cannot be judged."""
     if len(items) < of:
         how = "the first; --limit all takes all" if choice.sample is None else "at random"
         if choice.offset:
@@ -192,10 +192,9 @@ def _said(dataset: str, items: Sequence[Item], of: int, choice: ProblemChoice) -
 
 
 def typed(text: str, choice: ProblemChoice) -> Item:
-    """One problem of which nobody knows the answer: a prompt as somebody typed it.
+    """A typed prompt as a problem without an answer.
 
-    It goes through the model's chat template where there is one, and through a template that was
-    asked for, and no other.
+    It goes through the model's chat template where there is one, and through the choice's template.
 
     Raises:
         InvalidValue: no text, or a template with another name than {problem} in it.
@@ -317,7 +316,7 @@ def _put(
 def _scorer(
     dataset: str, texts: Sequence[str], raw: bool, gold: Gold, choice: ProblemChoice
 ) -> str:
-    """How an answer is judged: as asked for, else by what the prompt asks of the model."""
+    """The scorer of an answer: the requested one, else by what the prompt asks of the model."""
     if gold is None or choice.scorer == "none":
         return "none"
     if choice.scorer != "auto":

@@ -16,6 +16,7 @@ import importlib
 import importlib.util
 import inspect
 import io
+import json
 import random
 import re
 import signal
@@ -100,7 +101,7 @@ def _spec(text: str) -> Spec:
         raise InvalidValue("dataset", text, allowed)
     params = dict(sorted(spec.params.items()))
     try:
-        digest(params)
+        json.dumps(params, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InvalidValue("dataset", text, "numbers, texts or lists of those") from error
     if params.get("seed") == 0:

@@ -167,6 +167,7 @@ def test_a_name_is_kept_in_one_form() -> None:
         ("gym:__import__('os')", "gym:chain_sum"),
         ("gym:sums(", r"NAME\(PARAMETER=VALUE\)"),
         ("gym:sums(most=2020-01-01)", "numbers, texts"),
+        ("gym:sums(most=inf)", "numbers, texts"),
     ],
 )
 def test_what_is_no_name_is_refused_without_the_package(name: str, words: str) -> None:

@@ -42,8 +42,8 @@ def add_config_flags(
     group.add_argument(
         "--preset",
         metavar="NAME|FILE",
-        help=f"{shipped} or a TOML file (default: {presets[0]}; with a model or data set of your own "
-        f"{presets[1]})",
+        help=f"{shipped} or a TOML file (default: {presets[0]}; with a model or data set of your "
+        f"own {presets[1]})",
     )
     group.add_argument(
         "--set",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
 import pytest
 import torch
 
+from attention.core import kernels
 from attention.errors import InvalidValue
 from attention.methods import get
 from experiments import bench
@@ -41,18 +43,14 @@ def test_a_ratio_is_of_steps_made_after_each_other() -> None:
     assert h2o.times_full == 1  # of 2, 0.5 and 1
 
 
-def test_no_prompt_is_attended_to() -> None:
-    function = torch.nn.functional.scaled_dot_product_attention
-    with mock.patch.object(
-        torch.nn.functional, "scaled_dot_product_attention", side_effect=function
-    ) as fused:
-        bench.decode_steps({"rkv": bench.sparse("rkv", 32)}, TINY, repeats=1)
-    assert not fused.called
-
-
-def test_a_prompt_beyond_the_budget_is_not_spared() -> None:
-    rows = bench.decode_steps({"raas": bench.sparse("raas", 64)}, TINY, repeats=1)
-    assert rows[1].budget == 64
+def test_no_prompt_is_attended_to_in_this_thread_alone() -> None:
+    q, k, v = (torch.randn(1, 2, 5, 8) for _ in range(3))
+    last = torch.arange(5)[None]
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0)
+    with bench.prompt_attention_left_out(), ThreadPoolExecutor(1) as pool:
+        assert torch.equal(kernels.dense(q, k, v, 1.0, last, True), q.transpose(1, 2))
+        other = pool.submit(kernels.dense, q, k, v, 1.0, last, True).result()
+    torch.testing.assert_close(other, expected.transpose(1, 2))
 
 
 @pytest.mark.parametrize(
@@ -90,3 +88,16 @@ def test_the_command_takes_a_method_of_ones_own(
     out = capfd.readouterr().out
     assert "times full" in out
     assert "bench_of_mine:Mine" in out
+
+
+def test_threads_are_those_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    before = torch.get_num_threads()
+    other = 1 if before > 1 else 2
+    try:
+        command = ["bench", "window", "--budget", "32", *SIZES.split()]
+        assert main([*command, "--threads", str(other), "--json"]) == 0
+        assert json.loads(capfd.readouterr().out)["threads"] == other
+        assert main([*command, "--threads", "-1"]) == 2
+        assert "threads = -1: expected a whole number from 1" in capfd.readouterr().err
+    finally:
+        torch.set_num_threads(before)

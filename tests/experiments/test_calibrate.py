@@ -16,6 +16,7 @@ from experiments.grid.detectors import build_detectors
 from experiments.grid.presets import load
 from experiments.report import figures
 from experiments.store.study import Study
+from lil.detectors.budget import Budget
 
 CapFd = pytest.CaptureFixture[str]
 SETTINGS = "--set budget.tokens=110,60,40,30,20,10,5"
@@ -135,3 +136,15 @@ def test_files_that_are_none(tmp_path: Path, content: str) -> None:
         lil.detectors.load(path)
     with pytest.raises(InvalidValue):
         load("demo", {"detectors": str(path)})
+
+
+def test_a_wrong_ladder_is_refused_where_it_is_needed(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: CapFd
+) -> None:
+    monkeypatch.setattr(Budget, "ladder", (("tokens", (9, 5)),))
+    monkeypatch.chdir(tmp_path)
+    command = ["calibrate", str(store), "--detector", "budget"]
+    assert main(command) == 2
+    assert "ladder = (('tokens', (9, 5)),): expected a name" in capfd.readouterr().err
+    assert main([*command, "--set", "budget.tokens=9,5"]) in (0, 2)
+    assert "ladder" not in capfd.readouterr().err

@@ -6,7 +6,6 @@ import io
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -111,13 +110,3 @@ def test_whatever_library_prints_it(monkeypatch: pytest.MonkeyPatch) -> None:
             print("a\ud800", file=getattr(sys, name))
         taken.seek(0)
         assert taken.read() == "a?\n"
-
-
-def test_messages_name_an_extra_that_is_there() -> None:
-    """What `scripts/setup` installs is an extra of the project."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    sources = [f for p in ("experiments", "lil", "attention") for f in (ROOT / p).rglob("*.py")]
-    told = [line for file in sources for line in file.read_text().split("`scripts/setup ")[1:]]
-    assert len(told) >= 3
-    assert {line.partition("`")[0] for line in told} <= set(extras["optional-dependencies"])
-    assert not any("pip install 'lil-attention" in file.read_text() for file in sources)

@@ -100,12 +100,6 @@ def test_a_fact_that_was_dropped_is_named_and_put_back(reasoner) -> None:
     check(*planted(reasoner, prompt))
 
 
-@pytest.mark.slow
-def test_in_twenty_of_twenty_problems(reasoner) -> None:
-    for prompt in prompts(reasoner, 20):
-        check(*planted(reasoner, prompt))
-
-
 def test_missed_weights_are_those_of_plain_torch(reasoner) -> None:
     """Softmax of q.k of transformers' own eager attention on the same tokens."""
     (prompt,) = prompts(reasoner, 1)
@@ -131,7 +125,7 @@ def test_missed_weights_are_those_of_plain_torch(reasoner) -> None:
         assert expected.sum() > 0
 
 
-@pytest.mark.parametrize("name", ["h2o", "tova", "quest", "snapkv", "oracle"])
+@pytest.mark.parametrize("name", ["h2o", "quest", "snapkv"])
 def test_the_record_holds_what_the_method_computed(reasoner, name: str) -> None:
     """A swap of a key for itself changes nothing; a budget is kept where one comes in."""
     (prompt,) = prompts(reasoner, 1)
@@ -152,12 +146,11 @@ def test_the_record_holds_what_the_method_computed(reasoner, name: str) -> None:
         assert now[:, -1].all()
 
 
-@pytest.mark.parametrize("penalty", ["repetition", "lz", "no_repeat_ngram"])
+@pytest.mark.parametrize("penalty", ["repetition", "lz"])
 def test_a_step_is_replayed_with_the_penalties_of_its_run(reasoner, penalty: str) -> None:
     """The run's own choice comes out, which without its penalty is another."""
     (prompt,) = prompts(reasoner, 1)
-    strength = {"repetition": {"penalty": 1.5}, "lz": {"alpha": 1.0},
-                "no_repeat_ngram": {"ngram_size": 4}}[penalty]  # fmt: skip
+    strength = {"repetition": {"penalty": 1.5}, "lz": {"alpha": 1.0}}[penalty]
     one = penalties.get(penalty, **strength)
     full, backend = decoded(reasoner, prompt, Full()), methods.get("h2o", budget=256)
     (trace,) = lil.decode(
@@ -172,8 +165,8 @@ def test_a_step_is_replayed_with_the_penalties_of_its_run(reasoner, penalty: str
     assert not without["reproduced"]
 
 
-@pytest.mark.parametrize("method", ["h2o", "quest", "oracle"])
-@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "qwen2_sliding"])
+@pytest.mark.parametrize("method", ["h2o", "quest"])
+@pytest.mark.parametrize("family", ["gemma3", "gpt_oss"])
 def test_models_that_slide_in_some_layers(family: str, method: str) -> None:
     """Only layers that the budget binds leave keys out; the step is that of the method itself."""
     model = animal(family, torch.float32)
@@ -194,7 +187,6 @@ def test_models_that_slide_in_some_layers(family: str, method: str) -> None:
 MORE: dict[str, dict[str, Any]] = {
     "h2o": {"gqa": "query_head"},
     "quest": {"gqa": "query_head", "page": 4},
-    "oracle": {"budget": 6},
 }
 
 

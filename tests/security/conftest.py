@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from fuzzing.model import save_word_model
-from hostile_files import BAD, NAME, Hostile
+from hostile_files import BAD, NAME, Hostile, save_word_model
 
 from experiments.cli import main
 

@@ -176,9 +176,9 @@ def decode_steps(
     for name, backend in every.items():
         ratios = [full / own for full, own in zip(times["full"], times[name], strict=True)]
         times_full = None if name == "full" else statistics.median(ratios)
-        held = int(caches[name].row_stats().bytes.sum())
+        state = int(caches[name].row_stats().bytes.sum())
         median, least = statistics.median(times[name]), min(times[name])
-        rows.append(Timing(name, backend.budget, median, least, times_full, held))
+        rows.append(Timing(name, backend.budget, median, least, times_full, state))
     return rows
 
 

@@ -86,12 +86,12 @@ def stops_of(
 
 def stop_of(label: str, pieces: Sequence[bytes], verdict: Verdict | None) -> TextStop:
     """A verdict, or none, on a text of these pieces."""
-    kept = len(pieces) if verdict is None else verdict.token
+    left = len(pieces) if verdict is None else verdict.token
     return {
         "detector": label,
         "fired_at": None if verdict is None else verdict.step,
-        "kept": kept,
-        "kept_bytes": sum(map(len, pieces[:kept])),
+        "kept": left,
+        "kept_bytes": sum(map(len, pieces[:left])),
         "tokens": len(pieces),
         "bytes": sum(map(len, pieces)),
         "evidence": None if verdict is None else dict(verdict.evidence),
@@ -198,12 +198,12 @@ def _text(row: data_rows.Row, column: str | None) -> tuple[str, str]:
 
 def _summed(label: str, every: Sequence[TextStop]) -> dict[str, Any]:
     stops = [stop for stop in every if stop["detector"] == label]
-    tokens, kept = sum(stop["tokens"] for stop in stops), sum(stop["kept"] for stop in stops)
+    tokens, left = sum(stop["tokens"] for stop in stops), sum(stop["kept"] for stop in stops)
     return {
         "label": label,
         "texts": len(stops),
         "stopped": sum(stop["fired_at"] is not None for stop in stops),
         "tokens": tokens,
-        "kept": kept,
-        "token_savings": 1 - kept / tokens if tokens else None,
+        "kept": left,
+        "token_savings": 1 - left / tokens if tokens else None,
     }

@@ -52,12 +52,12 @@ def find(studies: Sequence[Study], words: Sequence[str]) -> tuple[Study, Run]:
     Raises:
         InvalidValue: no run is that, or several are.
     """
-    asked = " ".join(words)
+    text = " ".join(words)
     every = [named for study in studies for named in _named(study)]
     if not every:
-        raise InvalidValue("run", asked, "a run, of which this store has planned none")
+        raise InvalidValue("run", text, "a run, of which this store has planned none")
     if not words:
-        raise InvalidValue("run", asked, f"one of {_some(every)}, by id or by what it is")
+        raise InvalidValue("run", text, f"one of {_some(every)}, by id or by what it is")
     known = {word for word in words if any(named.matches(word) for named in every)}
     if len(words) == 1 and len(words[0]) >= _LEAST and not known:
         # Two sweeps may have planned the same run: the newest counts.
@@ -72,8 +72,8 @@ def find(studies: Sequence[Study], words: Sequence[str]) -> tuple[Study, Run]:
             return study, fitting[0].run
         if fitting:
             allowed = f"what one run alone is; {len(fitting)} are: {_some(fitting)}"
-            raise InvalidValue("run", asked, allowed)
-    wrong = next((word for word in words if word not in known), asked)
+            raise InvalidValue("run", text, allowed)
+    wrong = next((word for word in words if word not in known), text)
     allowed = f"the beginning of an id, or what a run is, such as {_some(every)}"
     near = dict.fromkeys(part for named in every for part in named.words)
     raise InvalidValue("run", wrong, allowed, list(near))

@@ -146,9 +146,10 @@ def open_stores(
             studies.append(OpenedStudy(name, study.with_detectors(detectors), figures))
     if scorer is not None:
         # Where none of them names it, the first says which there are.
-        asked = [x.label for x in studies if x.study.needs_any(scorer)] or [studies[0].label]
+        needing = [x.label for x in studies if x.study.needs_any(scorer)] or [studies[0].label]
         studies = [
-            replace(x, study=x.study.judged_by(scorer)) if x.label in asked else x for x in studies
+            replace(x, study=x.study.judged_by(scorer)) if x.label in needing else x
+            for x in studies
         ]
     notify(notice for opened in studies for notice in opened.study.warnings)
     return studies

@@ -65,7 +65,7 @@ def test_a_prompt_may_be_piped_and_put_into_a_template(run, monkeypatch, tmp_pat
 def test_a_prompt_stands_alone(run, more):
     _, err = run("--prompt", "1 2", *more, code=2)
     assert f"{more[0].removeprefix('--')} = '{more[1]}'" in err
-    assert "nothing beside --prompt" in err
+    assert "nothing with --prompt" in err
 
 
 def test_no_prompt_is_refused(run):

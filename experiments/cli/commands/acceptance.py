@@ -68,21 +68,21 @@ def _backends(args: argparse.Namespace, study: Study) -> list[Backend]:
             raise InvalidValue("store", str(study.folder), "one with a sparse method, or --backend")
         backends = [study.backend(configuration) for configuration in cells]
         return [b for at, b in enumerate(backends) if b not in backends[:at]]
-    asked = tuple(comma_list(args.backend))
+    typed = tuple(comma_list(args.backend))
     # The store's parameters count for what is typed; classes that it names are not followed.
-    load = to_load(args).union(*(parse(text, "method", "NAME").paths for text in asked))
+    load = to_load(args).union(*(parse(text, "method", "NAME").paths for text in typed))
     own = {field.name: getattr(study.config, field.name) for field in fields(Config)}
     tables = study.config.backend_params.items()
     params = {name: values for name, values in tables if ":" not in name or name in load}
-    own |= {"backends": asked, "backend_params": params, "null": "none"}
+    own |= {"backends": typed, "backend_params": params, "null": "none"}
     config = StoredConfig(**own, load=load)
     if args.budget is not None:
         budgets = tuple(whole_number("budget", text, 1) for text in comma_list(args.budget))
         config = replace(config, budgets=budgets)
-    _full, *typed = build_backends(config)
-    if not typed:
+    _full, *sparse = build_backends(config)
+    if not sparse:
         raise InvalidValue("backend", args.backend, "a sparse method")
-    return typed
+    return sparse
 
 
 def acceptances(

@@ -90,7 +90,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         check_file("plot", args.plot)
     detectors = build_detectors(Config(detectors=typed_detectors(args.detector)))
     if args.tokenizer is not None and not detectors:
-        raise InvalidValue("tokenizer", args.tokenizer, "--detector NAME beside it")
+        raise InvalidValue("tokenizer", args.tokenizer, "--detector NAME with it")
     texts = [_Text.read(name, args) for name in args.files]
     tokenizer = _tokenizer(texts, detectors, args.tokenizer) if detectors else None
     curves = {text.name: text.curve(args) for text in texts}

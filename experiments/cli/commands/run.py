@@ -221,7 +221,7 @@ def _prompt(args: argparse.Namespace) -> str | None:
     for key in _PROBLEMS:
         flag = getattr(args, key)
         if flag is not None and flag != _OWN.get(key):
-            allowed = "nothing beside --prompt, which is the only problem"
+            allowed = "nothing with --prompt, which is the only problem"
             raise InvalidValue(key.removesuffix("s") if key == "datasets" else key, flag, allowed)
     if args.prompt != "-":
         return str(args.prompt)

@@ -226,13 +226,12 @@ def test_controls_and_nulls_are_apart_from_methods() -> None:
             ("full again", "null", 8),
         )
     ]
-    table = replay._table(own, [detector])
-    over, stopped = (list(table.columns[at].cells) for at in (1, 2))
+    rows = list(replay._rows(own, [detector]))
+    over, stopped = ([row[at] for row in rows] for at in (1, 2))
     assert dict(zip(over, stopped, strict=True)) == {
         "full": "1",
         "sparse": "2",
         "controls": "4",
         "null": "8",
     }
-    table = replay._table(own[:2], [detector])
-    assert list(table.columns[1].cells) == ["full", "sparse"]
+    assert [row[1] for row in replay._rows(own[:2], [detector])] == ["full", "sparse"]

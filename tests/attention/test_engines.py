@@ -173,15 +173,6 @@ def test_best_pages(engine: Engine, dtype, Hkv, H, M, P, k) -> None:
             assert all(0 <= page < P for page, _ in pairs)
 
 
-def test_best_pages_equal_up_to_rounding_are_ties(engine: Engine) -> None:
-    require_support(engine, torch.float64)
-    summaries = torch.tensor([1.0, 1 + 1e-12, 1.0], dtype=torch.float64, device=DEVICE)
-    q, three = torch.ones_like(summaries[:1]).view(1, 1, 1, 1), Occupancy(np.array([3]), DEVICE)
-    for narrow, first in ((False, 1), (True, 0)):
-        pages, _ = engine.best_pages(q, summaries.view(1, 1, 3, 1), three, 1, narrow=narrow)
-        assert pages.item() == first
-
-
 # What each instruction set can run as well.
 RUNS = {"AVX512": [*cpp.BUILDS.values(), cpp.FOR_ALL], "AVX2": [cpp.BUILDS["AVX2"], cpp.FOR_ALL]}
 

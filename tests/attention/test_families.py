@@ -11,7 +11,7 @@ import torch
 import transformers
 from torch import Tensor
 from transformers import DynamicCache
-from zoo import FAMILIES, SLIDING, WINDOW, WITHOUT_ROOM, animal, sliding_layers
+from zoo import FAMILIES, WINDOW, WITHOUT_ROOM, animal, sliding_layers
 
 import attention
 from attention.core.ropes import Rope, rotate
@@ -66,19 +66,6 @@ def test_full_is_transformers_step_by_step(family: str) -> None:
             got = follow(m, cache, list(ids[:, :prompt]), ids[:, prompt:], chunk)
         assert want.abs().max() > 1
         assert (got - want).abs().max() <= tolerance
-
-
-@pytest.mark.parametrize("family", SLIDING)
-def test_prompts_around_the_window(family: str) -> None:
-    m, ids = animal(family), tokens(1, 2 * WINDOW + 2)
-    lengths = (WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW)
-    want = own(m, ids, 1)
-    with attention.Full().on(m) as cache:
-        for length in lengths:
-            for chunk in (None, 2, WINDOW, WINDOW + 1):
-                answers = ids[:, length : length + 2]
-                got = follow(m, cache.new(), [ids[0, :length]], answers, chunk)
-                assert (got - want[:, length - 1 : length + 2]).abs().max() <= 1e-9
 
 
 @pytest.mark.parametrize("chunk", [None, 4])

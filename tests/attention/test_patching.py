@@ -184,22 +184,6 @@ def test_the_scaling_of_the_model_is_honoured(kind: str) -> None:
         assert (copied - first).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("backend", FIRST, ids=str)
-def test_half_precision_follows_float32(backend: attention.Backend, dtype: torch.dtype) -> None:
-    text, answers = [tokens(12), tokens(5, seed=1)], tokens(2, 3)
-    exact = tiny_model("llama", (4, 2), 2, torch.float32)
-    half = tiny_model("llama", (4, 2), 2, dtype)
-    with backend.on(exact) as cache:
-        want = follow(exact, cache, text, answers)
-    with backend.on(half) as cache:
-        got = follow(half, cache, text, answers)
-        assert cache.layers[1].state[next(iter(cache.layers[1].state))].data.dtype is dtype
-    assert got.dtype is dtype
-    # InfLLM may choose another block; the others read nearly everything here.
-    assert (got.float() - want).abs().median() < 0.05 * want.abs().max()
-
-
 @torch.no_grad()
 def test_a_mask_that_hides_tokens_seen_is_refused() -> None:
     """In a step and in a chunk; padding is none, nor are ones for a row that is shorter."""
@@ -219,3 +203,19 @@ def test_a_mask_that_hides_tokens_seen_is_refused() -> None:
             for right in (wider, torch.ones_like(wider)):
                 got = m(**call, attention_mask=right, past_key_values=cache.clone()).logits
                 assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("backend", FIRST, ids=str)
+def test_half_precision_follows_float32(backend: attention.Backend, dtype: torch.dtype) -> None:
+    text, answers = [tokens(12), tokens(5, seed=1)], tokens(2, 3)
+    exact = tiny_model("llama", (4, 2), 2, torch.float32)
+    half = tiny_model("llama", (4, 2), 2, dtype)
+    with backend.on(exact) as cache:
+        want = follow(exact, cache, text, answers)
+    with backend.on(half) as cache:
+        got = follow(half, cache, text, answers)
+        assert cache.layers[1].state[next(iter(cache.layers[1].state))].data.dtype is dtype
+    assert got.dtype is dtype
+    # InfLLM may choose another block; the others read nearly everything here.
+    assert (got.float() - want).abs().median() < 0.05 * want.abs().max()

@@ -13,10 +13,7 @@ from examples import BACKENDS
 
 import attention
 from attention import methods, registry
-from attention.methods import METHODS
 from attention.methods.sink import Sink
-
-GROUP = METHODS.group
 
 
 def test_every_method_is_named_by_its_file() -> None:

@@ -15,11 +15,6 @@ from attention.testing.driving import decode, follow
 from attention.testing.driving import text as tokens
 from tests.attention.oracles.models import tiny_model
 
-# Row 1, in the middle, is taken back: the longest row decides how wide products are.
-ROW = 1
-# The prompts' ends, one token later, both sides of a border of pages of 3 and of 4 (rows have 15 to
-# 17 and 27 to 29 tokens there), and far beyond all budgets.
-POINTS = (0, 1, 2, 26)
 TAIL, NEXT = 23, 20
 REWINDABLE = ("noise", "full", "uniform", "oracle", "quest")
 

@@ -1,17 +1,16 @@
-"""Runs a backend and its oracle over the same teacher-forced tokens and measures the difference.
-
-The backend is handed in, so that nothing here imports the package under test.
-"""
+"""Runs a backend and its oracle over the same teacher-forced tokens and measures the difference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
+
+from attention.testing.driving import prefill, step
 
 from . import METHODS
 from .models import VOCABULARY, tiny_model
@@ -139,56 +138,24 @@ def positions(rows: Sequence[torch.Tensor], row: int, Hkv: int | None = None) ->
     ]
 
 
-@torch.no_grad()
-def run_library(
-    backend: Any, model: Any, prompts: list[list[int]], forced: list[list[int]], selecting: bool
-) -> list[Run]:
-    """The backend on a left-padded batch of prompts, then T = 1 steps of the forced tokens."""
-    runs = [Run() for _ in prompts]
-    layers = range(model.config.num_hidden_layers)
-    Hkv = model.config.num_key_value_heads
+def run_library(backend: Any, case: Case) -> Run:
+    """The backend on the case's prompt, then on its other tokens one by one."""
+    run, model, tokens = Run(), case.model, torch.tensor(case.tokens())
+    layers, selecting = range(case.layers), case.method in SELECTING
     with backend.on(model) as cache:
-        for i, logits in enumerate(forward(model, cache, prompts, forced)):
+        for i in range(case.steps + 1):
+            if i:
+                logits = step(model, cache, tokens[case.prompt + i - 1][None])
+            else:
+                logits = prefill(model, cache, [tokens[: case.prompt]])[:, -1]
             # Methods that keep everything are asked now and then: the lists grow long.
             ask = not selecting or i % 20 == 0
             kept = [cache.kept_positions(j) for j in layers if ask]
             read = [cache.read_positions(j) for j in layers if selecting and i]
-            for row, run in enumerate(runs):
-                run.logits.append(logits[row].numpy())
-                run.kept.append([positions(layer, row) for layer in kept])
-                run.read.append([positions(layer, row, Hkv) for layer in read])
-    return runs
-
-
-def forward(
-    model: Any, cache: Any, prompts: list[list[int]], forced: list[list[int]]
-) -> Iterator[torch.Tensor]:
-    """Logits (B, vocabulary) after the prompts and after every step."""
-    yield prefill(model, cache, prompts)
-    for step in zip(*forced, strict=True):
-        out = model(
-            input_ids=torch.tensor(step)[:, None],
-            position_ids=cache.seen[:, None],
-            past_key_values=cache,
-        )
-        yield out.logits[:, -1]
-
-
-def prefill(model: Any, cache: Any, prompts: list[list[int]]) -> torch.Tensor:
-    """A left-padded batch of prompts into an empty cache -> logits (B, vocabulary)."""
-    longest = max(map(len, prompts))
-    ids = torch.zeros(len(prompts), longest, dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for row, prompt in enumerate(prompts):
-        ids[row, longest - len(prompt) :] = torch.tensor(prompt)
-        mask[row, longest - len(prompt) :] = 1
-    out = model(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
-        past_key_values=cache,
-    )
-    return out.logits[:, -1]
+            run.logits.append(logits[0].numpy())
+            run.kept.append([positions(layer, 0) for layer in kept])
+            run.read.append([positions(layer, 0, case.heads[1]) for layer in read])
+    return run
 
 
 def compare(expected: Run, got: Run, selecting: bool) -> Difference:
@@ -212,10 +179,5 @@ def compare(expected: Run, got: Run, selecting: bool) -> Difference:
 
 def difference(case: Case, make_backend: Callable[..., Any]) -> Difference:
     """Oracle against backend; make_backend(method, **params)."""
-    tokens = case.tokens()
-    backend = make_backend(case.method, **dict(case.params))
-    selecting = case.method in SELECTING
-    (got,) = run_library(
-        backend, case.model, [tokens[: case.prompt]], [tokens[case.prompt :]], selecting
-    )
-    return compare(run_oracle(case), got, selecting)
+    got = run_library(make_backend(case.method, **dict(case.params)), case)
+    return compare(run_oracle(case), got, case.method in SELECTING)

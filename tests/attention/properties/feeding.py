@@ -105,12 +105,6 @@ class Text:
         later = torch.ones(len(self), len(self), dtype=torch.bool).triu(1)
         return (scores.masked_fill(later, float("-inf")).softmax(-1) @ v).transpose(1, 2)
 
-    def logits(self, layer: int, head: int, query: int, keys: Sequence[int]) -> Tensor:
-        """A query's logits with these keys, roped where they stand, (keys,)."""
-        q, k = self.roped
-        chosen = k[layer, head // self.shape.G, list(keys)]
-        return chosen @ q[layer, head, query] * self.shape.D**-0.5
-
     def logits_at(
         self, layer: int, head: int, query: int, keys: Sequence[int], distances: Sequence[int]
     ) -> Tensor:

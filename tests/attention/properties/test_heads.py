@@ -16,7 +16,6 @@ from properties.holding import holds
 
 # The noise of `noise` and the sample of `random` depend on the number of the head.
 BY_NUMBER = ("noise", "random")
-UNNUMBERED = tuple(x for x in METHODS if x not in BY_NUMBER)
 NOT_BY_KV_HEAD = ("full", "sink", "window", "tova", "uniform", "h2o", "quest", "infllm")
 
 

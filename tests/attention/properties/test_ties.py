@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from properties.backends import h2o, quest, rkv, snapkv, tova
+from properties.backends import h2o, rkv, snapkv, tova
 from properties.cases import Case, cases, each, shapes
-from properties.feeding import Session, Text, session
+from properties.feeding import Text, session
 from properties.holding import holds
 
 
-def tied(case: Case, turned: bool = False) -> tuple[list[Text], list[np.ndarray]]:
+def tied(case: Case) -> tuple[list[Text], list[np.ndarray]]:
     """Texts of integers, and which vector of the alphabet each token's key is."""
     texts, letters = [], []
     for r, plain in enumerate(case.texts()):
@@ -27,13 +27,10 @@ def tied(case: Case, turned: bool = False) -> tuple[list[Text], list[np.ndarray]
         letter = random.integers(0, 2 + case.seed % 2, len(plain))
         s = case.shape
         size = s.layers, s.Hkv, 3, s.D
-        # InfLLM turns keys back, which leaves rounding, and ranks what is left of it.
-        alphabet = (
-            random.normal(size=size) if turned else random.integers(-2, 3, size).astype(float)
-        )
+        alphabet = random.integers(-2, 3, size).astype(float)
         q = torch.from_numpy(random.integers(-2, 3, tuple(plain.q.shape)).astype(float))
         k = torch.from_numpy(alphabet[:, :, letter])
-        texts.append(Text(s, q, k, plain.v, turned))
+        texts.append(Text(s, q, k, plain.v, turned=False))
         letters.append(letter)
     return texts, letters
 
@@ -47,38 +44,12 @@ def older_win(chosen: Iterable[int], others: Iterable[int], claim: Callable[[int
         assert i < oldest.get(claim(i), i + 1)
 
 
-def followed(case: Case, texts: list[Text], look: Callable[[Session, int], None]) -> None:
-    """Feed everything; `look` at each row after each decode step."""
-    with session(case.backend, texts) as s:
-        for number, counts in enumerate(case.whole):
-            s.feed(counts)
-            if number >= len(case.forwards):
-                for r in range(case.rows):
-                    look(s, r)
-
-
 SIZE = {
     "rows": 3,
     "prompt": 40,
     "steps": 20,
     "shape": st.integers(1, 8).flatmap(lambda G: shapes(D=4, G=G)),
 }
-
-
-@holds(5, cases(quest(rule="kernel"), **SIZE))
-def test_quest_reads_the_older_of_equal_pages(case: Case) -> None:
-    """Ties: of pages with equal bounds the older are read, the last one apart."""
-    texts, letters = tied(case)
-    page = case.backend.page
-
-    def look(s: Session, r: int) -> None:
-        last = (s.at[r] - 1) // page
-        for tokens in s.read()[r]:
-            pages = {i // page for i in tokens} - {last}
-            rest = set(range(last)) - pages
-            older_win(pages, rest, lambda p: frozenset(letters[r][p * page : (p + 1) * page]))
-
-    followed(case, texts, look)
 
 
 def evicting(method: str) -> st.SearchStrategy[Case]:

@@ -1,14 +1,8 @@
-"""What comes from outside, brought to its type: what does not fit is an `InvalidValue`.
-
-Files of a store and values of a configuration are decoded by msgspec against types that are written
-down once. Its errors say where a value stands; here they become the message that the rest of the
-project gives, with the nearest match.
-"""
+"""Values from outside, brought to their types by msgspec; others are refused by `InvalidValue`."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
@@ -25,10 +19,6 @@ Name = Annotated[str, Meta(min_length=1)]
 
 #: Brings the value of a key to its type, or raises `InvalidValue`.
 Check: TypeAlias = Callable[[str, object], Any]
-
-_PATH = re.compile(r"^(?P<text>.*?)(?: - at `(?:key` in `)?(?P<path>[^`]*)`)?$", re.DOTALL)
-_FIELD = re.compile(r"Object (?P<what>missing required|contains unknown) field `(?P<name>[^`]*)`")
-_STEP = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>\d+)\]")
 
 
 def typed(kind: Any, allowed: str) -> Check:
@@ -90,7 +80,7 @@ def checked(values: object, kind: type[T], what: str) -> T:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise _refused(error, values, what) from error
+        raise InvalidValue(what, shown(values), f"a file of this version ({error})") from error
     except UnicodeError as error:
         raise InvalidValue(what, shown(values), f"whole characters ({error})") from error
 
@@ -114,41 +104,3 @@ def shown(value: object) -> object:
     except ValueError:
         return "a number of thousands of digits"
     return value if len(text) <= 200 else f"{text[:100]}..."
-
-
-def _refused(error: msgspec.ValidationError, values: object, what: str) -> InvalidValue:
-    match = _PATH.match(str(error))
-    assert match is not None  # it matches any text
-    path = (match["path"] or "$").removeprefix("$")
-    place = f"{path.removeprefix('.')} of {what}" if path else what
-    at = _at(values, path)
-    field = _FIELD.match(match["text"])
-    if field is None or not isinstance(at, Mapping):
-        return InvalidValue(place, shown(at), _in_words(match["text"]))
-    here = [str(key) for key in at]
-    allowed = f"a field {field['name']!r}"
-    if field["what"] == "contains unknown":
-        return InvalidValue(f"field in {place}", field["name"], "no field of this name")
-    # The field that is there by a name like it, if there is one, is the one to mend.
-    nearest = InvalidValue("", field["name"], "", here).nearest
-    if nearest is None:
-        return InvalidValue(place, shown(", ".join(here)), allowed)
-    return InvalidValue(f"field in {place}", nearest, allowed, [field["name"]])
-
-
-def _at(values: object, path: str) -> object:
-    """What stands at a path such as `.plan.cells[0].dataset`; as far as it can be followed."""
-    for step in _STEP.finditer(path):
-        if step["key"] is not None and isinstance(values, Mapping) and step["key"] in values:
-            values = values[step["key"]]
-        elif step["index"] is not None and isinstance(values, Sequence):
-            values = values[int(step["index"])]
-        else:
-            break
-    return values
-
-
-def _in_words(text: str) -> str:
-    """The library's "Expected `int` >= 1, got `str`" in the words of our messages."""
-    text = text.partition(", got ")[0].replace("`", "")
-    return text.removeprefix("Expected ")

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import lil
 from attention.identity import code
@@ -179,15 +179,13 @@ class DecodeJob:
     options: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class StepCount:
+class StepCount(NamedTuple):
     """So many tokens were chosen since the last such event."""
 
     tokens: int
 
 
-@dataclass(frozen=True)
-class RowTrace:
+class RowTrace(NamedTuple):
     """A row ended; `rows` were decoded together."""
 
     index: int
@@ -195,8 +193,7 @@ class RowTrace:
     rows: int
 
 
-@dataclass(frozen=True)
-class RowFailure:
+class RowFailure(NamedTuple):
     """A row cannot be decoded; `status` is "out_of_memory" or "error"."""
 
     index: int
@@ -205,8 +202,7 @@ class RowFailure:
     rows: int
 
 
-@dataclass(frozen=True)
-class Remark:
+class Remark(NamedTuple):
     """A sentence for the user."""
 
     text: str
@@ -217,8 +213,7 @@ class JobEnd:
     """All rows of the job have ended."""
 
 
-@dataclass(frozen=True)
-class WorkerLoss:
+class WorkerLoss(NamedTuple):
     """The worker is gone, its job unfinished."""
 
     reason: str

@@ -6,12 +6,11 @@ One sweep at a time writes into a store: its lock goes with its process, however
 from __future__ import annotations
 
 import errno
-import glob
 import os
-import re
 import secrets
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +19,7 @@ from filelock import FileLock, Timeout
 
 from attention.errors import InvalidValue
 
-#: A name of `whole_file` on its way, with its process.
-_PARTIAL = re.compile(r"\..*\.(\d+)-[0-9a-f]{8}\.part(\..*)?")
+_HOUR = 3600.0
 
 #: Stays in a store's folder; only whether it is locked says anything.
 LOCK = ".writer.lock"
@@ -64,8 +62,8 @@ def require_file(path: Path, field: str = "out") -> None:
 def whole_file(target: Path, *, through_links: bool = True) -> Iterator[Path]:
     """A path beside the target to write to; moved into its place when all went well.
 
-    A reader, a full disk or a kill sees the old file or the new one. A kill leaves a hidden file,
-    which the next write of the same file deletes.
+    After a kill or on a full disk a reader sees the old file or the new one. A kill leaves a hidden
+    file, which a later sweep deletes.
 
     Args:
         target: to be written, there or not.
@@ -79,7 +77,6 @@ def whole_file(target: Path, *, through_links: bool = True) -> Iterator[Path]:
     require_file(target)
     if through_links:
         target = target.resolve()
-    _drop(target.parent, f".{glob.escape(target.stem)}.*")
     own = f"{os.getpid()}-{secrets.token_hex(4)}"  # two processes may write the same file
     partial = target.with_name(f".{target.stem}.{own}.part{target.suffix}")
     try:
@@ -106,28 +103,11 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def drop_partial_files(folder: Path) -> None:
-    """Delete what killed writers left of `whole_file` in a folder."""
+    """Delete what killed writers left of `whole_file` in a folder more than an hour ago."""
     with filesystem_errors(folder):
-        _drop(folder, ".*")
-
-
-def _drop(folder: Path, names: str) -> None:
-    for path in folder.glob(names):
-        partial = _PARTIAL.fullmatch(path.name)
-        if partial is not None and not _lives(int(partial[1])):
-            path.unlink(missing_ok=True)
-
-
-def _lives(process: int) -> bool:
-    if os.name != "posix":
-        return True  # asking would end it
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True  # another user's
-    return True
+        for path in folder.glob(".*.part*"):
+            if time.time() - path.stat().st_mtime > _HOUR:
+                path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

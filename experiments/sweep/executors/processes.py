@@ -29,7 +29,7 @@ _HEAVY = (
     *("attention.methods", "experiments.sweep.executors.processes"),
 )
 
-#: Seconds between two words about steps: each wakes the process that is told.
+#: Seconds between two reports of steps: each wakes the process that listens.
 EVERY = 0.1
 
 
@@ -223,17 +223,17 @@ def serve(connection: Connection, setup: Setup) -> None:
 
 
 class _Steps:
-    """Adds up tokens between two words about them."""
+    """Adds up tokens between two reports of them."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._tokens, self._last = 0, 0.0
 
     def add(self, tokens: int) -> None:
-        """Tokens of one step.
+        """Count the tokens of one step.
 
         Raises:
-            SystemExit: nobody is there any more; no error of the decoding, which would go on.
+            SystemExit: nobody listens any more; an error of the decoding would be tried again.
         """
         self._tokens += tokens
         if time.monotonic() - self._last > EVERY:
@@ -243,7 +243,7 @@ class _Steps:
                 raise SystemExit from None
 
     def send(self) -> None:
-        """Say what has been added up."""
+        """Report the tokens since the last time."""
         self._connection.send(StepCount(self._tokens))
         self._tokens, self._last = 0, time.monotonic()
 

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from filelock import FileLock
 
@@ -96,10 +96,14 @@ def _refusing(field: str, name: str, path: Path) -> Iterator[None]:
         raise InvalidValue(field, name, f"a GGUF file that can be used ({reason})") from error
 
 
-def _digest(path: Path) -> str:
+def _opened(path: Path) -> BinaryIO:
     if not stat.S_ISREG(path.stat().st_mode):  # nothing waits for a pipe
         raise UnreadableFile("it is no file")
-    with path.open("rb") as file:
+    return path.open("rb")
+
+
+def _digest(path: Path) -> str:
+    with _opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -107,7 +111,7 @@ def _checked_header(path: Path) -> Header:
     for package in ("gguf", "accelerate"):  # the reader of transformers asks for both
         if importlib.util.find_spec(package) is None:
             raise UnreadableFile(f"the package {package} is not installed: pip install {package}")
-    with path.open("rb") as file:
+    with _opened(path) as file:
         header = read_header(file)
     require_known(header)
     return header

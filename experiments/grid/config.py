@@ -136,7 +136,7 @@ def _tables(key: str, value: object) -> dict[str, Parameters]:
     for method, params in tables.items():
         if "name" in params and key != "action_params":  # where it is refused in other words
             raise InvalidValue("name", params["name"], f"no name in {key}.{method}: it is one")
-    try:  # they go into manifests, those of methods nobody asked for as well
+    try:  # all of them go into manifests
         json.dumps(tables, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         allowed = f"parameters that are texts, finite numbers, lists or tables ({error})"
@@ -247,7 +247,7 @@ class Config:
     null: str = _attention(
         "auto",
         schema.one_of("auto", "seed", "noise", "none"),
-        "full attention beside itself, which every sentence is held against: seed, drawn again "
+        "full attention compared with itself, against which all claims are tested: seed, drawn again "
         "with another seed (needs a temperature above 0); noise, with a little noise; auto: seed "
         "when sampling, noise in half precision or 8 bits, else none",
     )
@@ -397,7 +397,7 @@ class Config:
         return copy.deepcopy(plain)
 
     def decode_options(self) -> dict[str, Any]:
-        """What every decode of this configuration is told, under the names `lil.decode` has."""
+        """Options of every decode, under the names that `lil.decode` has."""
         names = (
             *("engine", "batch_size", "temperature", "top_k", "top_p", "seed", "check_every"),
             "beyond_positions",
@@ -408,7 +408,7 @@ class Config:
 
     @property
     def arithmetic(self) -> str:
-        """What numbers are computed in, as readers are told."""
+        """The number format, for readers."""
         if self.weights == "stored":
             return self.dtype
         return f"{self.dtype}, linear layers in {self.weights}"
@@ -440,7 +440,7 @@ class Config:
         return self.max_new_tokens if self.cap_factor else min(int(self.cap), self.max_new_tokens)
 
     def sparse_cap(self, full_tokens: int | None, factor: int | None = None) -> int:
-        """Most tokens a sparse run may generate, given what full attention took (None: unknown).
+        """Most tokens a sparse run may generate, from what full attention took (None: unknown).
 
         Where full attention failed on a problem there is no length to double, so its own cap holds.
 

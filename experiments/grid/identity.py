@@ -49,7 +49,7 @@ def sampling(temperature: float, top_k: int | None, top_p: float, seed: int) -> 
 
 @dataclass(frozen=True)
 class Configuration:
-    """One configuration: everything the decode runs of one grid cell share.
+    """One configuration: all that its decode runs share.
 
     `model_digest` is the revision of a hub model or the digest of a folder's weights; `backend` is
     the method's name with all its resolved parameters; `penalties` one such table each. `role` is
@@ -113,7 +113,7 @@ def run_id(configuration: Configuration, item_id: str, prompt: str, sample_index
     """The identity of one decode run, 32 hexadecimal digits.
 
     Args:
-        cell: what it shares with the other runs of its configuration. The model's name is left out:
+        configuration: what it shares with other runs. The model's name is left out:
             the digest says which weights they are, from whatever folder they came.
         item_id: of the problem; the random stream of a row depends on it.
         prompt: `prompt_digest` of the prompt.

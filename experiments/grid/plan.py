@@ -77,9 +77,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Plan:
-    """Cells of the grid and the problems of each model and data set.
+    """Configurations and the problems of each model and data set.
 
-    It is kept in the manifest: from it and the store, results are rebuilt without model or data.
+    The manifest holds it: with the store it gives the results without model or data.
     `items` maps (model, data set) to its problems.
     """
 
@@ -88,7 +88,7 @@ class Plan:
     samples_per_problem: int
 
     def runs(self, configuration: Configuration) -> tuple[Run, ...]:
-        """The runs of one cell."""
+        """The runs of one configuration."""
         return self._runs[self.configurations.index(configuration)]
 
     def full(self, run: Run) -> Run:
@@ -97,7 +97,7 @@ class Plan:
         try:
             return self._full[key]
         except KeyError:
-            allowed = "full attention beside every other backend"
+            allowed = "full attention for every other backend"
             raise InvalidValue("plan", run.configuration.dataset, allowed) from None
 
     def fulls(self, run: Run) -> tuple[Run, ...]:
@@ -109,7 +109,7 @@ class Plan:
 
     @cached_property
     def _runs(self) -> tuple[tuple[Run, ...], ...]:
-        # Made once: each run works out its identity when it is first asked for.
+        # Made once: each run computes its identity at its first use.
         return tuple(
             tuple(
                 Run(configuration, problem, index)
@@ -172,16 +172,20 @@ class Plan:
         for at, configuration in enumerate(self.configurations):
             if (configuration.model, configuration.dataset) not in self.items:
                 allowed = "a data set whose problems are there"
-                raise InvalidValue(f"cell {at} of {what}", configuration.dataset, allowed, known)
+                raise InvalidValue(
+                    f"configuration {at} of {what}", configuration.dataset, allowed, known
+                )
             if configuration in self.configurations[:at]:
-                raise InvalidValue(f"cell {at} of {what}", configuration.name, "no cell twice")
+                raise InvalidValue(
+                    f"configuration {at} of {what}", configuration.name, "no configuration twice"
+                )
         full = {
             (configuration.model, configuration.dataset)
             for configuration in self.configurations
             if configuration.is_full
         }
         if lacking := [dataset for model, dataset in self.items if (model, dataset) not in full]:
-            raise InvalidValue(what, lacking[0], "full attention beside every other backend")
+            raise InvalidValue(what, lacking[0], "full attention for every other backend")
 
 
 class _Items(msgspec.Struct, forbid_unknown_fields=True):
@@ -261,7 +265,7 @@ def _noise(config: Config) -> list[str]:
 
 
 def null_of(config: Config) -> str:
-    """What full attention is compared with beside itself: "seed", "noise" or "none"."""
+    """How full attention is compared with itself: "seed", "noise" or "none"."""
     if config.null != "auto":
         return config.null
     if config.temperature:
@@ -303,7 +307,7 @@ def build_penalties(config: Config) -> list[Penalties]:
 
 
 def require_own_names(objects: Sequence[Any]) -> None:
-    """Refuse two classes of one name, which stored results would not tell apart."""
+    """Refuse two classes of one name, which stored results would mix up."""
     kinds = {item.name: type(item) for item in objects}
     for item in objects:
         if type(item) is not kinds[item.name]:
@@ -319,7 +323,7 @@ def build_configurations(
     backends: Sequence[Backend],
     penalties: Sequence[Penalties] = ((),),
 ) -> tuple[Configuration, ...]:
-    """The cells of one model: all without penalty, full attention first, then with each."""
+    """The configurations of one model: all without penalty, full attention first, then with each."""
     drawn = sampling(config.temperature, config.top_k, config.top_p, config.seed)
     configurations = tuple(
         Configuration(

@@ -113,7 +113,7 @@ def _choose(layer: dict[str, Any]) -> None:
 
 
 def _with_opened(detectors: tuple[str, ...]) -> tuple[str, ...]:
-    """Detectors as they were asked for, with name and parameters where a file stands.
+    """Detectors as typed, with name and parameters in place of a file.
 
     So a sweep's manifest says what was used, wherever the file may be later.
 
@@ -127,7 +127,7 @@ def _with_opened(detectors: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def merged(key: str, table: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """A table of parameters by method with what was said later.
+    """A table of parameters by method, changed by a later one.
 
     Args:
         key: of the configuration, such as "detector_params".
@@ -138,7 +138,7 @@ def merged(key: str, table: Mapping[str, Any], later: Mapping[str, Any]) -> dict
 
 
 def _aliases(key: str, name: str) -> Aliases:
-    """Parameters that say the same; none of what is not there, which is told where it is made."""
+    """Parameters that mean the same; none for an unknown name, which is refused elsewhere."""
     from attention.methods import METHODS
     from lil.detectors import DETECTORS
     from lil.penalties import PENALTIES

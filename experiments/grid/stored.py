@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class StoredConfig(Config):
     """A configuration as a manifest has it.
 
-    `load` holds the import paths that may be followed, as somebody typed them. What is not here is
-    left out when detectors are built, and refused where a method or a penalty is asked for.
+    `load` holds the import paths that the user typed, which alone are followed. A detector that is
+    not here is left out; a method or a penalty that is not here is refused.
     """
 
     typed: ClassVar[bool] = False
@@ -123,7 +123,7 @@ def model_of(
 
     Args:
         config: says on which device, and of which revision.
-        cell: names it.
+        configuration: names the model.
         shelf: models that are loaded already; one that is loaded here is added.
 
     Raises:

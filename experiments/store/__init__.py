@@ -1,1 +1,1 @@
-"""What is kept, and samples read back from it."""
+"""Stored traces, and samples read from them."""

@@ -1,4 +1,4 @@
-"""What detectors, penalties and stores are called in a table: no more than tells them apart."""
+"""Short names of detectors, penalties and stores in tables, no two alike."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def labels(detectors: Sequence[Detector]) -> list[str]:
 
 
 def penalty_labels(plan: Plan) -> list[str]:
-    """A name for the penalty of each cell of the plan, as `labels`; "none" where it has none."""
+    """A name for the penalty of each configuration of the plan, as `labels`; "none" where it has none."""
     tables = [
         dict(table) for configuration in plan.configurations for table in configuration.penalties
     ]

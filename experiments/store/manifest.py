@@ -1,4 +1,4 @@
-"""What a sweep was asked, what it resolved to, where it ran: a file for each beside the traces."""
+"""Manifests: the configuration, plan and machine of each sweep, a file each."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def now() -> str:
 
 
 def conditions(device: str, dtype: str, threads: int) -> dict[str, Any]:
-    """Package versions, commit, machine: what results depend on beside the configuration."""
+    """Package versions, commit, machine: what results depend on besides the configuration."""
     commit, dirty = _commit()
     return {
         "packages": {name: _version(name) for name in _PACKAGES},

@@ -103,7 +103,7 @@ class Store:
             gold: by data set and item id the gold answer and its scorer; by default those of the
                 newest sweep that has the problem.
 
-        A run that went on after a verdict is a row beside the plain run: `acted` is True there.
+        A run that went on after a verdict is another row than the plain run: `acted` is True there.
 
         Raises:
             InvalidValue: no store is there, or a manifest that cannot be read.

@@ -48,7 +48,7 @@ class Study:
         manifest: of the newest sweep that is shown, if it has been read.
         sweeps: the sweeps that are shown, the newest first.
         notices: what a reader should know of them, a sentence each.
-        scorers: of one's own that were asked for: a store's own word imports nothing.
+        scorers: the user's own that were loaded; a store imports nothing by itself.
         experiment: that is decoded into the store; None for a store that is read.
     """
 
@@ -297,14 +297,14 @@ class Study:
     def cap(self, run: Run) -> int:
         """The most tokens a run may have; a sparse one's follows from full attention's trace.
 
-        Never more than the model's positions leave, unless that was asked for.
+        Never more than the model's positions leave, unless the configuration allows more.
         """
         return max(self.caps(run).values())
 
     def caps(self, run: Run) -> dict[int | None, int]:
         """The most tokens a run may have at each of the sweep's `factors`, the largest last.
 
-        One for all samples of a problem: a cap from the draw beside it alone would cut one side of
+        One for all samples of a problem: a cap from one draw alone would cut one side of
         a comparison and not the other.
         """
         factors: tuple[int | None, ...] = self.config.factors or (None,)
@@ -355,7 +355,7 @@ class Study:
         return record if usable else None
 
     def backend(self, configuration: Configuration) -> Backend:
-        """The backend that a cell names.
+        """The backend that a configuration names.
 
         Raises:
             InvalidValue: it is not installed here, or no longer takes these parameters.
@@ -365,7 +365,7 @@ class Study:
         return backend_of(self.config, configuration)
 
     def penalties(self, configuration: Configuration) -> Penalties:
-        """The penalties that a cell names.
+        """The penalties that a configuration names.
 
         Raises:
             InvalidValue: one is not installed here, or no longer takes these parameters.
@@ -375,7 +375,7 @@ class Study:
         return penalties_of(self.config, configuration)
 
     def supports(self, detector: Detector, configuration: Configuration) -> bool:
-        """Whether the cell's backend can do what follows the detector's verdict, and is watched:
+        """Whether the configuration's backend can do what follows the detector's verdict, and is watched:
         a null is there to be compared as it was decoded.
         """
         if configuration.role == "null":
@@ -387,7 +387,7 @@ class Study:
         except InvalidValue:
             if self.config.typed:
                 raise
-            # It is not here: the sweep said of which it knew that they keep all.
+            # It is not here: the manifest lists the backends that keep all.
             return any(
                 configuration.backend in one.values.get("keeps_all", ()) for one in self.sweeps
             )

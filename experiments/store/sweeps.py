@@ -72,7 +72,7 @@ class SweepGroup:
 
     @property
     def plan(self) -> Plan:
-        """All their cells; problems as the newest has them, with its answers."""
+        """All their configurations; problems as the newest has them, with its answers."""
         configurations: list[Configuration] = []
         items: dict[tuple[str, str], tuple[PlannedProblem, ...]] = {}
         for sweep in self.sweeps:
@@ -122,7 +122,7 @@ class SweepGroup:
         return sentences
 
     def unfinished(self) -> list[Sweep]:
-        """Sweeps that did not end by themselves, unless a newer one has all their configurations."""
+        """Sweeps that did not end by themselves, unless a newer one has all their runs."""
         unfinished: list[Sweep] = []
         done: list[Configuration] = []
         for sweep in self.sweeps:

@@ -120,7 +120,7 @@ def compile_step(
     steps: float,
     probes: Sequence[lil.Detector] = (),
 ) -> str:
-    """Compile the model's decode step where that is asked for or pays, for the jobs that follow.
+    """Compile the model's decode step for the jobs that follow, if the mode says so.
 
     Args:
         loaded: the model.

@@ -25,7 +25,7 @@ class Progress:
         """How many runs there are, how many the store has, and the work left."""
 
     def configuration(self, configuration: Configuration, datasets: Sequence[str] = ()) -> None:
-        """One configuration begins, with problems of these data sets; the cell's own if none."""
+        """One configuration begins, with problems of these data sets; its own if none."""
 
     def step(self, tokens: int) -> None:
         """So many tokens were decoded since the last call."""

@@ -126,7 +126,7 @@ class Schedule(Generic[T]):
     # ------------------------------------------------------------ what comes back
 
     def done(self, task: Task[T]) -> list[tuple[BatchGroup, T]]:
-        """A task has ended, well or not; what waited for it, and is held no more."""
+        """A task has ended, well or not; what waited for it."""
         del self._taken[task.key]
         released = self._held.pop(task.key, [])
         self._open.subtract([task.group, *(group for group, _ in released)])

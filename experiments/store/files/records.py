@@ -66,10 +66,9 @@ def pack(id_: str, meta: Mapping[str, Any], trace: Mapping[str, Any] | None) -> 
 class Record:
     """One stored run: what is needed to choose it, and where its trace lies.
 
-    `meta` has the cell, item, status ("ok", "capped", "out_of_memory" or "error"), message, tokens,
-    finish, the names of its signals, and in which sweep it was decoded, with how many rows at a
-    time: see `fields.RunFields`. No verdict on an answer is stored: that is said whenever a trace
-    is read.
+    `meta` has the configuration as "cell", the item, status ("ok", "capped", "out_of_memory" or
+    "error"), message, tokens, finish, names of signals, the sweep and how many rows were decoded
+    at a time: see `fields.RunFields`. Answers are judged whenever a trace is read.
     """
 
     id: str
@@ -143,7 +142,7 @@ class Writer:
     """One writer's file. Unbuffered: what was written survives the death of the process."""
 
     def __init__(self, folder: Path) -> None:
-        # Processes on several machines may share the folder: a random part keeps them apart.
+        # Processes on several machines may share the folder: a random part makes names differ.
         self.path = folder / "traces" / f"{os.getpid()}-{secrets.token_hex(6)}.zst"
         self._pending = 0
         self._end = 0
@@ -288,7 +287,7 @@ def _next_head(data: mmap.mmap, start: int) -> int | None:
 
 
 def _checked(text: bytes) -> dict[str, Any]:
-    """What is said of the run, once both lines are known to hold what they should."""
+    """The first line, once both lines are known to be valid."""
     first, _, second = text.partition(b"\n")
     meta: dict[str, Any] = schema.loads(first, "its first line")
     fields = schema.checked(meta, RunFields, "its first line")

@@ -1,1 +1,1 @@
-"""Samples: what a trace gives under each detector, made once and kept."""
+"""Samples: what a trace gives under each detector."""

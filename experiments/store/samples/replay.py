@@ -41,9 +41,9 @@ def samples_of(
     """The run's samples, without a detector and with each.
 
     Args:
-        run, record: what was asked for, and what is stored of it; None where that is nothing.
+        run, record: a run and its record; None where the store has none.
         caps: most tokens it may have, by times full attention's length; the last is the largest.
-        penalty: what the cell's penalty is called, or "none".
+        penalty: the name of its penalty, or "none".
         detectors: with what they are called; those whose action the backend can carry out.
         store: where the runs of detectors that act are.
         scorers: of one's own that are here.
@@ -242,7 +242,7 @@ def _judged(text: str, problem: PlannedProblem, scorers: Scorers, ended: bool) -
 
 
 def _with_reads(sample: Sample, trace: Trace, length: int) -> Sample:
-    """With keys kept and read, and the cache's peak, of the first `length` tokens."""
+    """With stored and read keys, and the cache's peak, of the first `length` tokens."""
     if length == trace.tokens:
         return replace(
             sample,
@@ -272,7 +272,7 @@ def _per_step(total: float | None, length: int) -> float | None:
 
 
 def _byte_sec(trace: Trace, length: int) -> float | None:
-    """Bytes held times seconds held while decoding, the trapezoid between two checks."""
+    """Bytes of the cache times seconds while decoding, the trapezoid between two checks."""
     points = [check for check in trace.checks if check.tokens < length] + [trace.cost_at(length)]
     points.insert(0, trace.cost_at(0))
     total = 0.0

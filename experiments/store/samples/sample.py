@@ -68,7 +68,7 @@ class Sample:
     status: Status = "missing"
     finish: str | None = None  # "eos", "length", the detector's name; None for an error
     message: str | None = None  # the error's text
-    text: str | None = None  # only where it was asked for: see `samples.with_text`
+    text: str | None = None  # see `replay.with_text`
     tokens: int | None = None  # of the output, eos counted
     correct: bool | None = None
     stopped_at: int | None = None  # tokens at which the detector fired

@@ -85,7 +85,7 @@ class Here:
         self._job = job
 
     def taken(self) -> DecodeJob:
-        """The job, which is kept no longer."""
+        """The job, which the worker gives up."""
         job, self._job = self._job, None
         assert job is not None
         return job

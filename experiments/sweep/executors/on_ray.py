@@ -26,7 +26,7 @@ class ModelActor:
         self._setup = setup
 
     def load(self) -> WorkerPlace | tuple[str, str, str]:
-        """Where the model is, for a manifest; the parts of an `InvalidValue` if it does not load."""
+        """Where the model is, for a manifest; else the parts of an `InvalidValue`."""
         try:
             self._loaded, place = self._setup.load()
         except InvalidValue as error:

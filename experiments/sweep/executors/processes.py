@@ -134,7 +134,7 @@ def _reason(code: int | None) -> str:
 
 
 def prepare() -> None:
-    """Let another process begin to import what all workers need, beside what comes next here."""
+    """Let another process begin to import what all workers need, while this one goes on."""
     from multiprocessing import forkserver
 
     if "forkserver" in multiprocessing.get_all_start_methods():
@@ -249,7 +249,7 @@ class _Steps:
 
 
 def _take_signals() -> None:
-    # Ctrl-C reaches the whole group; who asked for the work ends it, and says so.
+    # Ctrl-C reaches the whole group; the parent ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):  # held back while the process was started
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -144,7 +144,7 @@ def over_texts(
         about = {"id": data_rows.id_of(row, _IDS), "place": row.place, "tokens": len(pieces)}
         stopped.append(about | {"detectors": stops_of(pieces, detectors, prompt.encode())})
     lines = [(text["id"], stop) for text in stopped for stop in text["detectors"]]
-    cells = [
+    cells: list[tuple[str, ...]] = [
         (
             id_,
             stop["detector"],
@@ -155,7 +155,7 @@ def over_texts(
         )
         for id_, stop in lines[:_LINES]
     ]
-    names = ("text", "detector", "tokens", "fired at", "left", "%")
+    names: tuple[str, ...] = ("text", "detector", "tokens", "fired at", "left", "%")
     console.print(table("texts", names, cells, left=names[:2]))
     if len(lines) > _LINES:
         console.line(f"{len(lines) - _LINES:,} lines more; --json has them all")

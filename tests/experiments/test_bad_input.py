@@ -154,7 +154,7 @@ def _listing(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
 
 
-@pytest.mark.parametrize("dataset", ["good.jsonl", "gsm8k"])
+@pytest.mark.parametrize("dataset", ["good.jsonl"])
 def test_a_dry_run_without_the_judge_of_mathematics(
     dataset: str, place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

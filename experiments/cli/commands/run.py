@@ -234,7 +234,7 @@ def _prompt(args: argparse.Namespace) -> str | None:
 def _document(
     name: str, item: data.Item, trace: lil.Trace, prompt: str, scorers: scoring.Scorers
 ) -> dict[str, Any]:
-    about = {"item": item.id, "ended": trace.finish == "eos"}
+    about: dict[str, Any] = {"item": item.id, "ended": trace.finish == "eos"}
     judged = scoring.judged(trace.text, item.gold, item.scorer, scorers, **about)
     records = ("evidence", "action", "speculation")
     costs = ("decoded_tokens", "keys_read_mean", "keys_read_max", "cache_bytes_peak")

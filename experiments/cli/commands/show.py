@@ -87,7 +87,7 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
     if trace is not None and plain.tokens is not None:
         pieces = trace.pieces[: plain.tokens] if plain.tokens < trace.tokens else trace.text_pieces
         text = b"".join(pieces).decode(errors="replace")
-        about = {"item": run.item_id, "ended": plain.status == "ok"}
+        about: dict[str, Any] = {"item": run.item_id, "ended": plain.status == "ok"}
         judgement = judged(text, gold, scorer, study.scorers, **about)
         about["ended"] = trace.finish == "eos"  # of all that is stored, behind the cap too
         whole_correct = correct(trace.text, gold, scorer, study.scorers, **about)

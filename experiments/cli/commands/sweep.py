@@ -158,7 +158,15 @@ def _print(forecast: dict[str, Any], console: Console) -> None:
     for model in dict.fromkeys(row["model"] for row in forecast["cells"]):
         of_model = [row for row in forecast["cells"] if row["model"] == model]
         rows = list(_by_backend(of_model, forecast["labels"]))
-        names = ("data set", "backend", "runs", "stored", "tokens", "at most", "time")
+        names: tuple[str, ...] = (
+            "data set",
+            "backend",
+            "runs",
+            "stored",
+            "tokens",
+            "at most",
+            "time",
+        )
         console.print(table(model, names, rows, left=names[:2]))
         console.print()
     rows = []

@@ -136,7 +136,7 @@ def _print(document: dict[str, Any], console: Console) -> None:
     lines.append(f"not read: {100 * document['missed']:.1f}% of full attention's weight{inside}")
     for line in lines:
         console.line(line)
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (repr(row["text"]), row["where"], f"{row['position']:,}", f"{row['missed']:.3f}")
         for row in document["texts"]
     ]

@@ -1,24 +1,11 @@
-"""Decode steps in which nothing may wait for the device, held to it on a CPU.
+"""Decode steps in which nothing may wait for the device, enforced on a CPU.
 
-`watched` lets `lil.decode` take a CPU for an accelerator: `devices.is_synchronous` says no, so
-that steps are looked at one step late and every branch for accelerators is the one taken. While a
-decode step is launched, looked at and taken (`DecodeLoop._advance`), two modes raise
-`WaitingError`: one sees every operation that torch dispatches, the other every call before it,
-`.cpu()` and `.tolist()` among them, which dispatch nothing on a CPU.
-
-What counts as on the device: every torch tensor. A CPU cannot tell its own from those that would
-lie on a GPU, so inside a step the host keeps its numbers in numpy and lists, and no tensor is
-exempt. These places are, because what they do on a GPU waits for nothing newer than it should:
-
-- `devices.put` and `devices.fetch`, the two ways between host and device. Numbers that become
-  tensors in another way (`torch.tensor`) raise: from ordinary memory such a copy waits;
-- `Flight.land`, which looks at a step, and may do so only when a newer one has been launched or
-  none is to come;
-- `Observers.see`: what detectors are shown there must be the copies that `land` gave.
-
-What cannot be seen here: `.to(device)` where both are a CPU, if the device is not spelled "cpu",
-and `copy_` into memory of the host. Prompts are read outside: their first tokens are looked at at
-once. So do rows join, leave and take each other's place.
+`watched` lets `lil.decode` take a CPU for an accelerator, so that the host looks at steps one step
+late. While a decode step is launched, looked at and taken (`DecodeLoop._advance`), two modes raise
+`WaitingError`: one sees every operation that torch dispatches, the other every call before it.
+Every torch tensor counts as on the device. Exempt are `devices.put` and `devices.fetch`, a look at
+a step when a newer one has been launched, and detectors that read the states of that look. Prompts
+are read outside.
 """
 
 from __future__ import annotations
@@ -29,7 +16,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -101,12 +87,12 @@ class _Calls(TorchFunctionMode):
         self.guard = guard
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name, given = getattr(func, "__name__", ""), kwargs or {}
+        name, options = getattr(func, "__name__", ""), kwargs or {}
         if name in CALLS or name in MADE_OF_NUMBERS:
             self.guard.refuse(name)
-        if name == "to" and "cpu" in (*args[1:], given.get("device")):
+        if name == "to" and "cpu" in (*args[1:], options.get("device")):
             self.guard.refuse("to('cpu')")
-        return func(*args, **given)
+        return func(*args, **options)
 
 
 class Guard:
@@ -115,13 +101,11 @@ class Guard:
     Attributes:
         steps: decode steps that were launched.
         newest: the last of them, None when no other is to come.
-        shapes: of each state tensor, all it had, by name.
     """
 
     def __init__(self) -> None:
         self.steps = 0
         self.newest: Flight | None = None
-        self.shapes: dict[str, set[tuple[int, ...]]] = {}
         self.states: Any = None  # of the step looked at last, None while prompts are read
         self._away = 0
 
@@ -150,21 +134,6 @@ class Guard:
 
         return called
 
-    def note(self, batch: Any) -> None:
-        """Shapes of everything a step leaves behind for the next."""
-        for i, layer in enumerate(batch.cache.layers):
-            for name, slots in layer.state.items():
-                self._note(f"layer {i}: {name}", slots.data)
-        for i, memory in enumerate(batch.penalties._memories):
-            held = vars(memory) if hasattr(memory, "__dict__") else {"": memory}
-            for name, x in held.items():
-                if isinstance(x, Tensor):
-                    self._note(f"penalty {i}: {name}", x)
-        self._note("newest", batch.newest)
-
-    def _note(self, name: str, x: Tensor) -> None:
-        self.shapes.setdefault(name, set()).add(tuple(x.shape))
-
 
 @contextmanager
 def watched() -> Iterator[Guard]:
@@ -186,16 +155,15 @@ def watched() -> Iterator[Guard]:
         if not newcomers:
             guard.newest = flight
             guard.steps += flight is not None
-            guard.note(batch)
         return flight
 
     def landed(self: Flight) -> Any:
         if self is guard.newest:
             guard.refuse("a look at the newest step")
         with guard.looking_away():
-            found = land(self)
-        guard.states = found.states
-        return found
+            result = land(self)
+        guard.states = result.states
+        return result
 
     def seen(self: Observers, states: Any, place: int) -> None:
         if guard.states is not None and states is not guard.states:

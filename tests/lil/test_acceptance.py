@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 import torch
 from tiny_models import build_model, build_tokenizer
@@ -63,29 +62,6 @@ def test_a_text_parts_at_the_first_token_that_is_not_accepted(model, name) -> No
             assert not one.chosen[first - 1]
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_method_accepts_its_own_text_at_the_same_cost(model, name) -> None:
-    own = decoded(model, backend(name))
-    for text, one in zip(own, lil.acceptance(model, own, backend(name)), strict=True):
-        assert one.chosen.all()
-        assert one.keys_read == (text.checks[-1].keys_read if text.tokens > 1 else 0)
-
-
-def test_full_attention_accepts_all_of_its_own(model) -> None:
-    full = decoded(model, attention.Full())
-    assert all(one.chosen.all() for one in lil.acceptance(model, full, attention.Full()))
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 3])
-def test_a_batch_gives_what_one_alone_gives(model, batch_size) -> None:
-    full = decoded(model, attention.Full())
-    together = lil.acceptance(model, full, backend("quest"))
-    apart = lil.acceptance(model, full, backend("quest"), batch_size=batch_size)
-    for one, other in zip(together, apart, strict=True):
-        assert np.array_equal(one.chosen, other.chosen)
-        assert one.keys_read == other.keys_read
-
-
 def test_a_wrong_token_is_counted_once_and_what_follows_is_read(model) -> None:
     (text,) = decoded(model, attention.Full(), PROMPTS[:1], TOKENS[:1])
     changed = [*text.new_ids]
@@ -101,25 +77,8 @@ def test_a_wrong_token_is_counted_once_and_what_follows_is_read(model) -> None:
     ]
 
 
-def test_texts_of_one_token_and_of_none_have_no_steps(model) -> None:
-    found = lil.acceptance(
-        model, [Written([4, 5], [6]), Written([4, 5], []), Written([4], [6, 7])], attention.Full()
-    )
-    assert [one.steps for one in found] == [0, 0, 1]
-    assert [one.agreed for one in found[:2]] == [0, 0]
-    assert lil.acceptance(model, [], attention.Full()) == []
-
-
 def test_what_cannot_be_read_is_refused(model) -> None:
     with pytest.raises(InvalidValue, match="prompt_ids"):
         lil.acceptance(model, [Written([], [6, 7])], attention.Full())
     with pytest.raises(InvalidValue, match="batch_size"):
         lil.acceptance(model, [Written([1], [6, 7])], attention.Full(), batch_size=0)
-
-
-def test_scores_that_are_not_finite_are_not_compared() -> None:
-    broken = build_model("qwen3", torch.float64)
-    with torch.no_grad():
-        broken.lm_head.weight.fill_(torch.nan)
-    with pytest.raises(FloatingPointError):
-        lil.acceptance(broken, [Written([1, 2], [6, 7])], attention.Full())

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from acting_rows import CUE, CUE_IDS, PROMPTS, At, Counting, backend, fires, run
-from tiny_models import asked, build_model
+from tiny_models import asked
 
 import lil
 from attention.errors import InvalidValue
@@ -74,13 +73,6 @@ def test_going_back_is_never_having_gone_on(qwen, tokenizer, name, anchor, step,
         assert tokens == sorted(set(tokens))
 
 
-def test_with_nothing_kept_the_cue_follows_the_prompt(qwen, tokenizer):
-    back = run(qwen, tokenizer, [fires(9, actions.Regenerate(cue=CUE, tokens=12), 0)])
-    for trace, prompt in zip(back, PROMPTS, strict=True):
-        (after,) = run(qwen, tokenizer, prompts=[[*prompt, *CUE_IDS]], max_new_tokens=12)
-        assert list(trace.new_ids) == [*CUE_IDS, *after.new_ids]
-
-
 def test_what_was_dropped_is_paid_for(qwen, tokenizer):
     """Full attention: the step that sees n tokens reads n keys in every layer and KV head."""
     traces = run(qwen, tokenizer, [fires(47, actions.Regenerate(cue=CUE, tokens=12), 20)])
@@ -126,44 +118,6 @@ def test_a_verdict_may_keep_less_than_was_decoded(qwen, tokenizer):
             assert said.new_ids[: kept + 3] == (*whole.new_ids[:kept], *CUE_IDS)
 
 
-@pytest.mark.parametrize(
-    ("what", "name"),
-    some_slow([(actions.Regenerate(cue=CUE, tokens=20), "h2o"), ("densify", "quest")], 1),
-)
-def test_rows_act_alone(what, name, qwen, tokenizer):
-    """Three places, eight prompts: whoever acts, the others' tokens are those of a lonely run."""
-    prompts = PROMPTS * 2
-    guardian = lil.Guardian(f=10, rate=0.7, on_stop=what)
-    together = run(qwen, tokenizer, [guardian], prompts=prompts, backend=backend(name))
-    assert any(trace.action for trace in together)
-    assert any(trace.action is None for trace in together)
-    for place, prompt in enumerate(PROMPTS):
-        (alone,) = run(qwen, tokenizer, [guardian], prompts=[prompt], backend=backend(name))
-        for trace in together[place :: len(PROMPTS)]:
-            assert (alone.new_ids, alone.action) == (trace.new_ids, trace.action)
-
-
-def test_guardian_goes_back_to_its_last_check(qwen, tokenizer):
-    guardian = lil.Guardian(f=10, rate=9.0, on_stop=actions.Regenerate(cue=CUE, tokens=20))
-    for trace in run(qwen, tokenizer, [guardian], backend=backend("sink")):
-        assert trace.action is not None
-        assert trace.action["step"] == trace.action["kept"] + 10
-        assert trace.action["dropped"] == 10
-
-
-def test_an_answer_that_is_being_given_is_not_asked_for_again(qwen, tokenizer):
-    (plain, *_) = run(qwen, tokenizer, prompts=PROMPTS[:1])
-    said = plain.text[:9]
-    (trace,) = run(
-        qwen,
-        tokenizer,
-        [fires(30, actions.Answer(cue=tokenizer.decode(plain.new_ids[3])))],
-        prompts=PROMPTS[:1],
-    )
-    assert said
-    assert (trace.finish, trace.tokens, trace.action) == ("at", 30, None)
-
-
 def test_eos_and_the_cap_beat_an_action(qwen, tokenizer, eos):
     (plain, *_) = run(qwen, tokenizer, prompts=PROMPTS[:1], max_new_tokens=12)
     (capped, *_) = run(
@@ -199,45 +153,6 @@ def test_sampling_draws_go_on(qwen, tokenizer):
         assert trace.new_ids[23:] != whole.new_ids[20:57]
 
 
-@pytest.mark.slow
-def test_a_models_own_window_cannot_be_rewound_but_is_remembered(tokenizer):
-    model = build_model("sliding")
-    cue = {"cue": CUE, "tokens": 25}
-    for name in ("full", "quest"):
-        back = run(
-            model,
-            tokenizer,
-            [fires(60, actions.Regenerate(**cue), 31)],
-            max_new_tokens=120,
-            backend=backend(name),
-        )
-        never = run(
-            model,
-            tokenizer,
-            [fires(31, actions.Answer(**cue))],
-            max_new_tokens=120,
-            backend=backend(name),
-        )
-        assert [t.new_ids for t in back] == [t.new_ids for t in never]
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: lil.Guardian(on_stop="anser"), "on_stop = 'anser'.*did you mean 'answer'"),
-        (lambda: lil.Guardian(on_stop={"name": "answer", "cues": "x"}), "cues.*'cue'"),
-        (lambda: lil.Guardian(on_stop={"name": "stop", "cue": "x"}), "it has none"),
-        (lambda: actions.Answer(tokens=0), "tokens = 0"),
-        (lambda: actions.Regenerate(cue=""), "cue = ''"),
-        (lambda: lil.Cycle(on_stop="regenerate"), "cycle does not know where to go back to"),
-        (lambda: lil.Budget(on_stop="regenerate"), "budget does not know where to go back to"),
-    ],
-)
-def test_what_cannot_be_asked_for(make, message):
-    with pytest.raises(InvalidValue, match=message):
-        make()
-
-
 def test_what_cannot_be_done_is_refused_first(qwen, tokenizer):
     for detector, options, message in (
         (fires(5, "densify"), {"backend": backend("h2o")}, "keeps every key: h2o has dropped some"),
@@ -262,61 +177,6 @@ def test_actions_come_back_from_their_tables():
         assert lil.Guardian(on_stop=one.to_dict()) == lil.Guardian(on_stop=one)
 
 
-def test_a_row_that_leaves_is_not_touched_by_the_next_prompt(qwen, tokenizer):
-    """It leaves alone, and its place is taken before its next step."""
-    prompts = [[5, 6, 7], [9] * 12, [3, 4]]
-    options = {"backend": backend("quest"), "max_new_tokens": 40}
-    alone = [
-        run(qwen, tokenizer, [fires(9, "densify")], prompts=[p], **options)[0].new_ids
-        for p in prompts
-    ]
-    got = run(qwen, tokenizer, [fires(9, "densify")], prompts=prompts, batch_size=1, **options)
-    assert [trace.new_ids for trace in got] == alone
-
-
-@pytest.mark.parametrize("kept", [0, 3])
-def test_penalties_see_what_is_left_after_a_cut(qwen, tokenizer, kept):
-    """A run that is given the output without the tail that was dropped draws the same tokens."""
-    again = fires(8, actions.Regenerate(cue=CUE, tokens=9), anchor=kept)
-    options = {"prompts": [[5, 6, 7]], "penalties": [lil.penalties.FrequencyPenalty(strength=5)]}
-    (trace,) = run(qwen, tokenizer, [again], **options)
-    assert trace.tokens == kept + len(CUE_IDS) + 9
-    given = trace.new_ids[: kept + len(CUE_IDS)]
-    (straight,) = run(
-        qwen,
-        tokenizer,
-        [],
-        prompts=[lil.Request(prompt=[5, 6, 7], forced=given)],
-        penalties=options["penalties"],
-        max_new_tokens=trace.tokens,
-    )
-    assert straight.new_ids == trace.new_ids
-    (free,) = run(
-        qwen,
-        tokenizer,
-        [fires(8, actions.Regenerate(cue=CUE, tokens=9), anchor=kept)],
-        prompts=[[5, 6, 7]],
-    )
-    assert free.new_ids != trace.new_ids, "else the penalty shows nothing here"
-
-
-@pytest.mark.parametrize("name", ["full", "h2o"])
-@pytest.mark.parametrize(
-    ("where", "message"),
-    [
-        ({"anchor": 30}, "at goes back to token 30 of 20"),
-        ({"anchor": -2}, "at goes back to token -2 of 20"),
-        ({"kept": 21}, "at goes back to token 21 of 20"),
-    ],
-)
-def test_a_verdict_beyond_the_output_is_a_bug_of_its_detector(
-    qwen, tokenizer, name, where, message
-):
-    what = actions.Regenerate(cue=CUE) if "anchor" in where else actions.Answer(cue=CUE)
-    with pytest.raises(RuntimeError, match=message):
-        run(qwen, tokenizer, [fires(20, what, **where)], backend=backend(name))
-
-
 def test_a_place_that_was_never_named_is_a_bug_of_its_detector(qwen, tokenizer):
     class Nothing(Counting):
         def returns(self) -> Sequence[int]:
@@ -329,16 +189,6 @@ def test_a_place_that_was_never_named_is_a_bug_of_its_detector(qwen, tokenizer):
     again = Silent(20, anchor=7, on_stop=actions.Regenerate(cue=CUE))
     with pytest.raises(RuntimeError, match=r"at goes back to token 7.*`returns` did not name"):
         run(qwen, tokenizer, [again], backend=backend("h2o"))
-
-
-@pytest.mark.parametrize(
-    "given",
-    [3, None, {"name": "answer", "tokens": "x"}, {"name": "answer", "tokens": 2.5},
-     {"name": "answer", "tokens": True}, {"name": "answer", "cue": 3}],
-)  # fmt: skip
-def test_an_action_of_another_type_is_refused(given):
-    with pytest.raises(InvalidValue):
-        actions.action(given)
 
 
 @pytest.mark.parametrize("what", [actions.Answer, actions.Regenerate, actions.Densify])
@@ -357,39 +207,3 @@ def test_a_second_verdict_ends_the_row(qwen, tokenizer, what, name):
         assert trace.dropped == longer.dropped
         assert trace.action == {**longer.action, "second": "stop"}
         assert lil.Trace.from_dict(trace.to_dict()) == trace
-
-
-def test_a_second_verdict_of_hidden_states(qwen, tokenizer):
-    """What is recorded ends with the first; the second reads what follows it."""
-    stall = lil.Stall(longest=5, before=1, drift=0.0, level=2.0, on_stop=actions.Answer(cue=CUE))
-    once = replace(stall, on_stop=actions.Answer(cue=CUE, second="nothing"))
-    ended = run(qwen, tokenizer, [stall])
-    for trace, longer in zip(ended, run(qwen, tokenizer, [once]), strict=True):
-        kept = trace.action["kept"]
-        (signal,), (before,) = trace.signals.values(), longer.signals.values()
-        assert signal == before
-        assert max(at for at, _ in signal) <= kept
-        assert trace.new_ids == longer.new_ids[: trace.tokens]
-        assert (trace.finish, trace.evidence["after"]) == ("stall", kept)
-        assert trace.tokens > kept + 3
-
-
-def test_what_may_follow_a_second_verdict():
-    with pytest.raises(InvalidValue, match=r"second = 'stpo': expected .*'stop'"):
-        actions.Answer(second="stpo")
-    assert not actions.Stop().watched
-    assert actions.Densify().watched
-    assert not actions.Regenerate(second="nothing").watched
-
-
-def test_a_count_is_no_second_verdict(qwen, tokenizer):
-    """`budget` ends the thinking; how long the answer may be is the action's to say."""
-    answer = actions.Answer(cue=CUE, tokens=30)
-    for detector in (
-        lil.Budget(9, on_stop=answer),
-        lil.Either([lil.Budget(9), lil.Recurrence(run=500)], on_stop=answer),
-    ):
-        for trace in run(qwen, tokenizer, [detector]):
-            assert (trace.finish, trace.tokens) == ("length", 9 + 3 + 30)
-    assert lil.Both("budget+budget").anew() is None
-    assert lil.Either("budget+cycle").anew() == lil.Either("cycle")

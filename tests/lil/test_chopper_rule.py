@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention.errors import InvalidValue
 from lil.chopper.chunks import Streaks, chunks
 
 Chunks = list[tuple[int, float]]
@@ -78,34 +77,9 @@ def test_streaks_are_what_slices_say(
     assert run(found, **params) == by_slices(found, **params)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *[("threshold", -0.1), ("threshold", 1.1), ("threshold", float("nan")), ("short", -1)],
-        *[("long_streak", 0), ("short_streak", 0)],
-    ],
-)
-def test_bad_numbers(field: str, value: float) -> None:
-    with pytest.raises(InvalidValue, match=f"{field} = "):
-        Streaks(**{field: value})  # type: ignore[arg-type]
-
-
 def test_a_chunk_ends_at_a_token_with_a_blank_line() -> None:
     pieces = [b"a", b".\n\n", b"b", b"\n", b"\n", b"\n\n\n", b"\n\nc", b"d"]
     assert [tuple(c) for c in chunks(pieces)] == [(0, 2), (2, 6), (6, 7)]
     assert [c.tokens for c in chunks(pieces)] == [2, 4, 1]
     assert chunks([]) == []
     assert chunks([b"no blank line\n", b"\nat all"]) == []
-
-
-@given(st.lists(st.sampled_from([b"a", b"\n", b"\n\n", b"x\n\ny"]), max_size=30))
-def test_chunks_tile_the_text_up_to_the_last_blank_line(pieces: list[bytes]) -> None:
-    found = chunks(pieces)
-    assert [i for c in found for i in range(c.start, c.end)] == list(
-        range(found[-1].end if found else 0)
-    )
-    for chunk in found:
-        assert [b"\n\n" in p for p in pieces[chunk.start : chunk.end]] == [False] * (
-            chunk.tokens - 1
-        ) + [True]
-    assert not any(b"\n\n" in p for p in pieces[found[-1].end if found else 0 :])

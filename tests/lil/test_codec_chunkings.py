@@ -88,33 +88,3 @@ def test_size_is_that_of_the_whole_beyond_the_buffers(codec: str):
     rng = random.Random(f"{codec} 2")
     for _ in range(60):
         check_one(codec, rng, 150)
-
-
-@pytest.mark.parametrize("codec", codecs.names())
-def test_a_symbol_may_be_cut_in_two(codec: str):
-    """Codecs see bytes; a token id takes four."""
-    rng = random.Random(f"{codec} 3")
-    for _ in range(10):
-        symbols = stream(rng, 1000, 60)
-        data = b"".join(symbol.to_bytes(4, "little") for symbol in symbols)
-        state, at = codecs.new(codec, codecs.Symbols(width=4, alphabet=1000)), 0
-        while at < len(data):
-            end = at + rng.randint(1, 11)
-            state.feed(data[at:end])
-            at = end
-            state.size()
-        assert state.size() == from_scratch(codec, symbols, 4, 1000)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("short_buffers")
-@pytest.mark.parametrize("codec", codecs.names())
-def test_size_is_that_of_the_whole_in_2000_chunkings(
-    codec: str, capsys: pytest.CaptureFixture[str]
-):
-    rng = random.Random(f"{codec} 0")
-    outgrown = 60_000 if codec in ("deflate", "zstd") else 300
-    for n in range(2000):
-        check_one(codec, rng, outgrown if n % 50 == 0 else 150)
-    with capsys.disabled():
-        print(f"\n{codec}: 2,000 chunkings measured as from scratch")

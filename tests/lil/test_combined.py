@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tiny_models import WORDS, Endings
 
 import lil
-from attention.errors import InvalidValue
 
 PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
 
@@ -60,26 +59,6 @@ def test_forms_of_the_parts() -> None:
     within = lil.Both([text, lil.Budget(50)], on_stop="answer")
     assert within == lil.Both(**json.loads(json.dumps(within.params())))
     assert {part.action.name for part in within.detectors} == {"answer"}
-
-
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        ("guardain", "detector"),
-        ([], "parts"),
-        ("", "detector"),
-        ([5], "parts"),
-        ([{"f": 3}], "parts"),
-        ([{"name": "guardian", "g": 3}], "parameter"),
-        ({"name": "guardian"}, "parts"),
-    ],
-)
-def test_bad_parts(given: object, field: str) -> None:
-    with pytest.raises(InvalidValue) as caught:
-        lil.Either(given)  # type: ignore[arg-type]
-    assert caught.value.field == field
-    with pytest.raises(InvalidValue, match="where to go back to"):
-        lil.Both("guardian+guardian", on_stop="regenerate")
 
 
 def of_states(action: str = "stop") -> list[lil.Detector]:

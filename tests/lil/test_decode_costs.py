@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from tiny_models import asked
 
@@ -46,36 +44,6 @@ def test_full_attention_costs_what_arithmetic_says(qwen, tokenizer):
         assert trace.prefill_sec > 0
 
 
-def test_curve_is_that_of_the_output_alone(qwen, tokenizer):
-    (trace,) = lil.decode(qwen, tokenizer, PROMPTS[:1], max_new_tokens=105, check_every=25)
-    assert list(trace.curve) == lil.token_curve(trace.pieces, every_tokens=25)
-    assert trace.pieces[0] == lil.token_bytes(tokenizer)[trace.new_ids[0]]
-
-
-def test_ids_beyond_the_tokenizer_have_no_bytes(qwen, tokenizer):
-    """Embeddings padded beyond the last token can be sampled; they decode to nothing."""
-    (trace,) = lil.decode(
-        qwen, tokenizer, [[59, 58]], max_new_tokens=200, temperature=3.0, check_every=200
-    )
-    beyond = [i for i, token in enumerate(trace.new_ids) if token >= len(tokenizer)]
-    assert beyond
-    assert all(trace.pieces[i] == b"" for i in beyond)
-    assert trace.text == tokenizer.decode(trace.new_ids)
-
-
-def test_seconds_of_all_rows_add_up_to_less_than_the_wall(qwen, tokenizer):
-    started = time.perf_counter()
-    traces = lil.decode(
-        qwen, tokenizer, asked(PROMPTS, max_new_tokens=[60, 20, 60, 40]), batch_size=3
-    )
-    wall = time.perf_counter() - started
-    total = sum(trace.decode_sec + trace.prefill_sec for trace in traces)
-    assert 0.3 * wall < total < wall
-    for trace in traces:
-        seconds = [check.seconds for check in trace.checks]
-        assert seconds == sorted(seconds)
-
-
 def test_a_slow_consumer_is_not_charged_to_the_rows(qwen, tokenizer, monkeypatch):
     class Clock:
         """A second passes at every look, and a thousand while the caller works."""
@@ -96,23 +64,6 @@ def test_a_slow_consumer_is_not_charged_to_the_rows(qwen, tokenizer, monkeypatch
     assert 0 < total < 100
 
 
-def test_text_prompts_are_tokenized_and_traces_come_back_in_order(qwen, tokenizer):
-    texts = [".", "\n\n", "<eos>"]  # without a pre-tokenizer each is one token
-    steps: list[int] = []
-    traces = lil.decode(
-        qwen,
-        tokenizer,
-        asked(texts, max_new_tokens=[9, 2, 4]),
-        batch_size=3,
-        on_step=steps.append,
-    )
-    assert [trace.prompt_ids for trace in traces] == [(5,), (6,), (0,)]
-    assert [trace.prompt_bytes for trace in traces] == [text.encode() for text in texts]
-    assert [trace.tokens for trace in traces] == [9, 2, 4]
-    assert steps == sorted(steps)
-    assert (steps[0], steps[-1]) == (3, 15)
-
-
 def test_stream_gives_rows_as_they_end_and_closing_it_restores_the_model(qwen, tokenizer):
     before = qwen.config._attn_implementation
     rows = lil.stream(qwen, tokenizer, asked(PROMPTS, max_new_tokens=[9, 2, 9, 9]), batch_size=2)
@@ -120,7 +71,3 @@ def test_stream_gives_rows_as_they_end_and_closing_it_restores_the_model(qwen, t
     assert qwen.config._attn_implementation != before
     rows.close()
     assert qwen.config._attn_implementation == before
-
-
-def test_no_prompts_give_no_traces(qwen, tokenizer):
-    assert lil.decode(qwen, tokenizer, []) == []

@@ -12,12 +12,10 @@ import pytest
 import torch
 from tiny_models import asked, build_tokenizer
 from tokenizers.processors import TemplateProcessing
-from torch import Tensor
 from transformers import TopKLogitsWarper
 
 import lil
 from attention.errors import InvalidValue
-from lil.penalties import Penalty
 from tests.sampling import some_slow
 
 PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30]]
@@ -42,33 +40,6 @@ class Noting(lil.Watcher[AtToken]):
         if self.tokens < self.detector.token:
             return None
         return lil.Verdict(self.detector.name, self.tokens, {"count": self.tokens})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recorder(Penalty):
-    """Changes no scores and notes each row's history."""
-
-    log: list[list[int]]
-    include_prompt: bool = True
-    name: ClassVar[str] = "recorder"
-
-    def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
-        for ids, n in zip(history.tolist(), lengths.tolist(), strict=True):
-            self.log.append(ids[len(ids) - n :])
-        return scores
-
-
-@dataclass(frozen=True, kw_only=True)
-class OncePerToken(Penalty):
-    """A token that was generated may not come again."""
-
-    name: ClassVar[str] = "once_per_token"
-
-    def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
-        scores = scores.clone()
-        for row, (ids, n) in enumerate(zip(history.tolist(), lengths.tolist(), strict=True)):
-            scores[row, ids[len(ids) - n :]] = -torch.inf
-        return scores
 
 
 @pytest.fixture(scope="module")
@@ -137,16 +108,6 @@ def test_a_detector_sees_the_prompts_bytes_and_then_each_token(qwen, tokenizer, 
     assert free[0].prompt_bytes == detector.seen[0]
 
 
-def test_of_two_detectors_the_first_named_wins_a_tie(qwen, tokenizer):
-    @dataclass(frozen=True)
-    class Other(AtToken):
-        name: ClassVar[str] = "other"
-
-    for pair, winner in (((AtToken(4), Other(4)), "at_token"), ((Other(4), AtToken(4)), "other")):
-        (trace,) = lil.decode(qwen, tokenizer, PROMPTS[:1], detectors=pair, max_new_tokens=9)
-        assert trace.finish == ("other" if winner == "other" else "at_token")
-
-
 @pytest.mark.parametrize("f", [10, 20, 33])
 @pytest.mark.parametrize("max_tokens", some_slow([60, 200], 1))
 def test_guardian_live_equals_guardian_replayed(f, max_tokens, qwen, llama, tokenizer):
@@ -183,53 +144,6 @@ def test_a_replay_knows_a_smaller_cap_and_eos(free):
     assert lil.replay(dataclasses.replace(cut, finish="eos"), detector) is None
     assert lil.replay(dataclasses.replace(cut, finish="length"), detector) is None
     assert lil.replay(dataclasses.replace(cut, finish="at_token"), detector).token == 7
-
-
-def test_a_neutral_penalty_is_the_identity_and_sees_the_rows_own_tokens(qwen, tokenizer, free):
-    log: list[list[int]] = []
-    traces = lil.decode(
-        qwen, tokenizer, PROMPTS, penalties=[Recorder(log=log)], max_new_tokens=40, batch_size=3
-    )
-    assert [trace.new_ids for trace in traces] == [trace.new_ids for trace in free]
-    texts = [(*prompt, *trace.new_ids) for prompt, trace in zip(PROMPTS, traces, strict=True)]
-    due = [text[: len(text) - n] for text in texts for n in range(1, 41)]
-    assert sorted(map(tuple, log)) == sorted(due)
-
-
-def test_a_penalty_keeps_its_state_per_row_and_over_a_reused_prefix(qwen, tokenizer):
-    options = {"penalties": [OncePerToken()], "max_new_tokens": 25}
-    alone = lil.decode(qwen, tokenizer, PROMPTS, batch_size=1, **options)
-    for trace in alone:
-        assert len(set(trace.new_ids)) == 25
-    batched = lil.decode(qwen, tokenizer, PROMPTS, batch_size=3, **options)
-    assert [trace.new_ids for trace in batched] == [trace.new_ids for trace in alone]
-    forced = [trace.new_ids[:n] for trace, n in zip(alone, (10, 0, 24, 3), strict=True)]
-    reused = lil.decode(qwen, tokenizer, asked(PROMPTS, forced=forced), **options)
-    assert [trace.new_ids for trace in reused] == [trace.new_ids for trace in alone]
-
-
-def test_a_detectors_exception_is_not_hidden_and_the_model_is_restored(qwen, tokenizer):
-    class Failing(Noting):
-        def push(self, piece: bytes) -> lil.Verdict | None:
-            raise ZeroDivisionError(f"broken detector after {piece!r}")
-
-    class Broken(AtToken):
-        def watch(self, prompt: bytes = b"") -> Failing:  # noqa: ARG002
-            return Failing(self)
-
-    before = qwen.config._attn_implementation
-    with pytest.raises(ZeroDivisionError, match="broken detector"):
-        lil.decode(qwen, tokenizer, PROMPTS, detectors=[Broken(1)], max_new_tokens=9)
-    assert qwen.config._attn_implementation == before
-
-
-def test_scores_that_are_not_numbers_end_the_run(qwen, tokenizer):
-    class Poison(OncePerToken):
-        def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
-            return super().penalise(history, lengths, scores) * torch.nan
-
-    with pytest.raises(FloatingPointError):
-        lil.decode(qwen, tokenizer, PROMPTS, penalties=[Poison()], max_new_tokens=9)
 
 
 @pytest.mark.parametrize(
@@ -318,12 +232,3 @@ def test_tokens_come_one_by_one(qwen, tokenizer, eos, free):
         assert tuple(token for token, _ in heard[index]) == trace.new_ids
         assert b"".join(piece for _, piece in heard[index]) == b"".join(trace.text_pieces)
     assert {trace.finish for trace in traces} == {"eos", "length"}
-
-
-def test_a_model_in_training_mode_is_refused(qwen, tokenizer):
-    qwen.train()
-    try:
-        with pytest.raises(InvalidValue, match="evaluation mode"):
-            lil.stream(qwen, tokenizer, PROMPTS)
-    finally:
-        qwen.eval()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import random
 
 import pytest
 import torch
-from tiny_models import asked, build_model
+from tiny_models import asked
 
 import attention
 import lil
-from attention.errors import InvalidValue
 from tests.sampling import some_slow
 
 LENGTHS = (1, 5, 9, 17, 30, 12, 3, 40)
@@ -94,46 +92,6 @@ def test_a_random_stream_belongs_to_its_item_and_sample(qwen, tokenizer):
     assert first != other_sample
 
 
-@torch.inference_mode()
-def test_sampling_is_the_inverse_cdf_of_the_models_own_distribution(qwen, tokenizer):
-    """The stream's k-th number picks the k-th token, by transformers' logits and a running sum."""
-    prompt = prompts()[4]
-    (trace,) = lil.decode(
-        qwen,
-        tokenizer,
-        [lil.Request(prompt, item_id="x")],
-        max_new_tokens=15,
-        temperature=1.3,
-        seed=5,
-    )
-    stream = lil.decoding.sampling.row_stream(5, "x", 0)
-    seen = list(prompt)
-    for token in trace.new_ids:
-        logits = qwen(input_ids=torch.tensor([seen]), use_cache=False).logits[0, -1].tolist()
-        weights = [math.exp(score / 1.3) for score in logits]
-        u, reached = stream.random() * math.fsum(weights), 0.0
-        for index, weight in enumerate(weights):
-            reached += weight
-            if u < reached:
-                assert index == token
-                break
-        else:
-            pytest.fail("the running sum never passed the number drawn")
-        seen.append(token)
-
-
-def test_reused_tokens_read_no_more_than_the_window_in_sliding_layers(tokenizer):
-    model = build_model("sliding")
-    options = {"max_new_tokens": 40, "batch_size": 2, "check_every": 5}
-    rows = [list(range(2, 9)), list(range(3, 45))]  # shorter and longer than the window of 24
-    scratch = lil.decode(model, tokenizer, rows, **options)
-    forced = [trace.new_ids[:30] for trace in scratch]
-    reused = lil.decode(model, tokenizer, asked(rows, forced=forced), **options)
-    for old, new in zip(scratch, reused, strict=True):
-        assert new.reused_tokens == 30
-        assert [c.keys_read for c in new.checks] == [c.keys_read for c in old.checks]
-
-
 @pytest.mark.parametrize("temperature", some_slow([1.0, 0.0], 1))
 @pytest.mark.parametrize("name", some_slow(BACKENDS, {1, 2}))
 def test_a_reused_prefix_changes_nothing(name, temperature, qwen, tokenizer):
@@ -166,60 +124,3 @@ def test_a_reused_prefix_changes_nothing(name, temperature, qwen, tokenizer):
             assert [c.cache_bytes for c in new.checks] == pytest.approx(
                 [c.cache_bytes for c in old.checks]
             )
-
-
-def test_reused_tokens_cost_the_rows_own_mean_seconds(qwen, tokenizer):
-    row = prompts()[2]
-    (scratch,) = lil.decode(qwen, tokenizer, [row], max_new_tokens=60)
-    (trace,) = lil.decode(
-        qwen,
-        tokenizer,
-        [lil.Request(row, forced=scratch.new_ids[:40])],
-        max_new_tokens=60,
-        check_every=10,
-    )
-    # 59 steps choose the 2nd to the 60th token; all are charged alike on average.
-    mean = trace.decode_sec / 59
-    for check in trace.checks[:4]:
-        assert check.seconds == pytest.approx(mean * (check.tokens - 1))
-
-
-def test_a_prefix_that_already_ended_is_not_decoded(qwen, tokenizer, eos):
-    row = prompts()[0]
-    (free,) = lil.decode(qwen, tokenizer, [row], max_new_tokens=30)
-    stop = free.new_ids[12]
-    at = free.new_ids.index(stop) + 1
-    eos(stop)
-    options = {"check_every": 5, "batch_size": 2}
-    (scratch,) = lil.decode(qwen, tokenizer, [row], max_new_tokens=30, **options)
-    assert (scratch.finish, scratch.tokens) == ("eos", at)
-    for cap, given in ((30, free.new_ids), (30, free.new_ids[:at]), (at - 1, free.new_ids)):
-        (trace,) = lil.decode(qwen, tokenizer, [lil.Request(row, cap, forced=given)], **options)
-        (expected,) = lil.decode(qwen, tokenizer, [row], max_new_tokens=cap, **options)
-        assert trace.new_ids == expected.new_ids
-        assert (trace.finish, trace.curve) == (expected.finish, expected.curve)
-        assert [c.keys_read for c in trace.checks] == [c.keys_read for c in expected.checks]
-        assert trace.checks[-1].cache_bytes == expected.checks[-1].cache_bytes
-        assert trace.keys_kept_max == expected.keys_kept_max
-        assert trace.keys_read_mean == expected.keys_read_mean
-        assert trace.keys_read_max == expected.keys_read_max == trace.keys_kept_max
-        assert trace.reused_tokens == trace.tokens
-        assert trace.decode_sec is None
-        assert [c.seconds for c in trace.checks] == [None] * len(trace.checks)
-
-
-def test_a_prefix_beyond_exactness_is_refused(qwen, tokenizer):
-    with pytest.raises(InvalidValue, match=r"forced\[0\] = '33 tokens'"):
-        lil.decode(
-            qwen,
-            tokenizer,
-            [lil.Request([5] * 30, forced=[6, 7, 8])],
-            backend=backend("sink", budget=32),
-        )
-
-
-def test_lower_precision_is_widened_before_sampling(tokenizer):
-
-    model = build_model("qwen", torch.bfloat16)
-    (trace,) = lil.decode(model, tokenizer, [[5, 6, 7]], max_new_tokens=5, temperature=1.0)
-    assert trace.tokens == 5

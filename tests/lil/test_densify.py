@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from acting_rows import PROMPTS, backend, fires, run
-from tiny_models import asked
+from acting_rows import backend, fires, run
 
 import attention
-from lil.decoding.loop import DecodeLoop
 from tests.sampling import some_slow
 
 
@@ -45,51 +43,3 @@ def test_densify_reads_every_key_from_then_on(qwen, tokenizer):
         seconds = [check.seconds for check in trace.checks]
         assert seconds == sorted(seconds)
         assert seconds[0] > 0
-
-
-def test_densify_with_nothing_kept_keeps_the_first_token(qwen, tokenizer):
-    """It was chosen when the prompt had been read, so every run has it; the rest is dense."""
-    full = run(qwen, tokenizer)
-    dense = run(qwen, tokenizer, [fires(30, "densify", kept=0)], backend=backend("quest"))
-    for trace, expected in zip(dense, full, strict=True):
-        assert trace.new_ids == expected.new_ids[: trace.tokens]
-        assert trace.action is not None
-        assert (trace.action["kept"], trace.action["dropped"]) == (1, 29)
-        assert trace.decoded_tokens == 70
-
-
-@pytest.mark.parametrize("size", some_slow([3, 1], 1))
-def test_dense_rows_count_towards_the_batch(qwen, tokenizer, size, monkeypatch):
-    """Rows that leave make room only when they end, and the batch fills up again."""
-    prompts = PROMPTS * 2
-    held: list[int] = []
-    advance = DecodeLoop._advance
-
-    def counted(self, batch, rows, newcomers=False):
-        if not newcomers:
-            held.append(len(self.sparse.rows) + len(self.dense.rows))
-        return advance(self, batch, rows, newcomers)
-
-    monkeypatch.setattr(DecodeLoop, "_advance", counted)
-    caps = [30 if i % 3 else 12 for i in range(len(prompts))]
-    traces = run(
-        qwen,
-        tokenizer,
-        [fires(10, "densify")],
-        prompts=asked(prompts, max_new_tokens=caps),
-        backend=backend("quest"),
-        batch_size=size,
-    )
-    assert max(held) == size
-    assert sum(n == size for n in held) > 0.7 * len(held)  # it fills up again
-    for prompt, cap, trace in zip(prompts, caps, traces, strict=True):
-        (alone,) = run(
-            qwen,
-            tokenizer,
-            [fires(10, "densify")],
-            prompts=[prompt],
-            backend=backend("quest"),
-            max_new_tokens=cap,
-        )
-        assert (alone.new_ids, alone.action) == (trace.new_ids, trace.action)
-        assert alone.checks[-1].keys_read == trace.checks[-1].keys_read

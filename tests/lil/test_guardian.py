@@ -52,15 +52,6 @@ def test_same_verdict_as_the_algorithm_however_the_stream_is_cut(
     assert cut == whole
 
 
-def test_first_comparison_is_with_the_compressed_prompt():
-    """An output that only copies its prompt gains nothing, so it ends at the first check."""
-    words = fresh(60, seed=5)
-    verdict = watch(Guardian(f=60, rate=0.3), words, prompt=b"".join(words))
-    assert verdict is not None
-    assert verdict.token == 60
-    assert watch(Guardian(f=60, rate=0.3), words, prompt=b"") is None
-
-
 def test_evidence_adds_up():
     pieces = fresh(300, seed=9) + [b" and", b" so", b" on"] * 300
     verdict = watch(Guardian(f=50, rate=0.1), pieces)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attention import H2O, Full
 from attention.errors import InvalidValue
 from lil.hidden_states import HiddenStates
 
@@ -33,30 +32,6 @@ def test_states_are_what_transformers_reports(family: str, request: pytest.Fixtu
     assert not torch.allclose(got[-1], normed)
 
 
-def test_the_newest_forward_counts_step_by_step(qwen: torch.nn.Module) -> None:
-    with torch.no_grad(), HiddenStates(qwen, [-2]) as states, Full().on(qwen) as cache:
-        qwen(IDS[:1, :3], past_key_values=cache, use_cache=True)
-        assert states[-2].shape == (1, qwen.config.hidden_size)
-        for t in range(3, 7):
-            qwen(IDS[:1, t : t + 1], past_key_values=cache, use_cache=True)
-            with HiddenStates(qwen, [-2]) as whole:
-                # The inner block hooks beside the outer one, and the outer one sees it too.
-                before = states[-2]
-                qwen(IDS[:1, : t + 1], past_key_values=cache.new(), use_cache=True)
-                assert torch.allclose(whole[-2], before, atol=1e-5)
-                assert torch.equal(whole[-2], states[-2])
-
-
-def test_a_sparse_backend_has_states_of_its_own(qwen: torch.nn.Module) -> None:
-    found = []
-    for backend in (Full(), H2O(budget=4)):
-        with torch.no_grad(), HiddenStates(qwen, [-1]) as states, backend.on(qwen) as cache:
-            for t in range(7):
-                qwen(IDS[:1, t : t + 1], past_key_values=cache, use_cache=True)
-            found.append(states[-1])
-    assert not torch.allclose(found[0], found[1], atol=1e-4)
-
-
 def test_hooks_are_gone_afterwards_and_states_stay(qwen: torch.nn.Module) -> None:
     before = hooks(qwen)
     reader = HiddenStates(qwen, [0, -qwen.config.num_hidden_layers, 1])
@@ -75,18 +50,6 @@ def test_hooks_are_gone_afterwards_and_states_stay(qwen: torch.nn.Module) -> Non
     assert torch.equal(reader[0], kept)
     with reader, pytest.raises(RuntimeError, match="first forward"):
         _ = reader[0]  # a second block starts empty
-
-
-def test_a_state_owns_no_more_than_itself(qwen: torch.nn.Module) -> None:
-    with torch.no_grad(), HiddenStates(qwen, [0]) as states:
-        qwen(IDS)
-    assert states[0].untyped_storage().nbytes() == states[0].nbytes == 2 * 32 * 8
-
-
-@pytest.mark.parametrize("block", [99, -99])
-def test_no_such_block(qwen: torch.nn.Module, block: int) -> None:
-    with pytest.raises(InvalidValue, match=f"block = {block}"):
-        HiddenStates(qwen, [block])
 
 
 def test_misuse_is_told(qwen: torch.nn.Module) -> None:

@@ -10,8 +10,6 @@ import transformers
 from acting_rows import CUE, CUE_IDS, PROMPTS, backend, fires, run
 from tiny_models import SIZES
 
-import lil
-from lil.decoding import loop
 from lil.detectors import Answer
 
 pytestmark = pytest.mark.skipif(
@@ -39,19 +37,6 @@ def test_a_batch_is_its_rows_alone(lfm2, tokenizer, name):
             assert one.keys_read_max == other.keys_read_max <= (24 if name == "h2o" else 52)
 
 
-def test_full_attention_generates_what_the_model_does(lfm2, tokenizer):
-    traces = run(lfm2, tokenizer, batch_size=3)
-    for trace, prompt in zip(traces, PROMPTS, strict=True):
-        ids = torch.tensor([prompt])
-        want = lfm2.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=70, do_sample=False
-        )
-        assert trace.new_ids == tuple(want[0, len(prompt) :].tolist())
-        # Two of three layers hold keys, of two heads each.
-        n = len(prompt)
-        assert trace.checks[-1].keys_read == sum(range(n + 1, n + 70)) * 2 * 2
-
-
 @pytest.mark.parametrize("what", ["densify", Answer(cue=CUE, tokens=20)], ids=str)
 def test_what_goes_back_restores_its_states(lfm2, tokenizer, what):
     """A cut row goes on as one does whose prompt is what was kept."""
@@ -68,20 +53,3 @@ def test_what_goes_back_restores_its_states(lfm2, tokenizer, what):
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=more, do_sample=False
     )
     assert trace.new_ids[len(cued) :] == tuple(want[0, len(start) :].tolist())
-
-
-def test_a_model_that_forgets_between_parts_reads_a_prompt_in_one(tokenizer, monkeypatch):
-    torch.manual_seed(11)
-    config = transformers.JambaConfig(
-        **SIZES,
-        attn_layer_period=2,
-        attn_layer_offset=1,
-        num_experts=2,
-        mamba_d_state=8,
-        mamba_dt_rank=4,
-        use_mamba_kernels=False,
-    )
-    jamba = transformers.JambaForCausalLM(config).eval()
-    monkeypatch.setattr(loop, "PROMPT_COLUMNS", 16)
-    (trace,) = lil.decode(jamba, tokenizer, [lil.Request([5] * 40)], max_new_tokens=4)
-    assert trace.tokens == 4

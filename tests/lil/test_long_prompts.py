@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import pytest
-import torch
 from tiny_models import build_model
 
 import attention
@@ -64,35 +63,3 @@ def test_tokens_and_costs_are_those_of_one_forward(
     assert parts == whole
     assert max(widths) == 17  # the last part of 65 columns takes the one that is left over
     assert widths.count(16) >= 3
-
-
-@pytest.mark.parametrize("make", IN_ONE.values(), ids=IN_ONE)
-def test_what_a_method_is_cut_by_is_read_in_one(make, llama, tokenizer, monkeypatch):
-    monkeypatch.setattr(loop, "PROMPT_COLUMNS", 16)
-    _, widths = _decoded(llama, tokenizer, make(), batch_size=5)
-    assert [width for width in widths if width > 1] == [65]
-
-
-def test_an_accelerator_reads_it_in_one(llama, tokenizer, monkeypatch):
-    monkeypatch.setattr(loop, "PROMPT_COLUMNS", 16)
-    monkeypatch.setattr(loop.devices, "is_synchronous", lambda _device: False)
-    _, widths = _decoded(llama, tokenizer, attention.Full(), batch_size=5)
-    assert [width for width in widths if width > 1] == [65]
-
-
-def test_an_interrupt_between_parts_leaves_the_model_as_it_was(llama, tokenizer, monkeypatch):
-    monkeypatch.setattr(loop, "PROMPT_COLUMNS", 16)
-    seen = []
-
-    def interrupt(_module: Any, _args: Any, kept: Any) -> None:
-        seen.append(kept["input_ids"].shape[1])
-        if len(seen) == 2:
-            raise KeyboardInterrupt
-
-    hook = llama.register_forward_pre_hook(interrupt, with_kwargs=True)
-    with pytest.raises(KeyboardInterrupt):
-        lil.decode(llama, tokenizer, [lil.Request([1] * 80)])
-    hook.remove()
-    assert seen == [16, 16]
-    with torch.inference_mode():
-        assert llama(torch.tensor([[1, 2]])).logits.shape[1] == 2

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import zlib
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from attention.errors import InvalidValue
 from lil import Meter
-from lil.compression import codecs
-from lil.compression.codecs import deflate
-from lil.compression.codecs._scratch import FromScratch
 
 # Long enough for several deflate blocks and for matches to leave the 32 KiB window.
 texts = st.builds(
@@ -64,45 +59,3 @@ def test_rollback_undoes_feeding_as_often_as_asked(before: bytes, wrong: bytes, 
         meter.rollback(held)
         assert (meter.fed, meter.size()) == (len(before), zlib_size(before))
     assert meter.feed(after).size() == zlib_size(before + after)
-
-
-def test_reset_is_as_new():
-    meter = Meter().feed(b"some text " * 50)
-    meter.reset()
-    assert (meter.fed, meter.size()) == (0, zlib_size(b""))
-    assert meter.feed(b"abc").size() == zlib_size(b"abc")
-
-
-def test_a_build_that_is_not_exact_is_compressed_from_scratch(monkeypatch: pytest.MonkeyPatch):
-    """A zlib whose incremental size is off by one is noticed, and the meter stays right."""
-
-    class Off(deflate.Stream):
-        def size(self) -> int:
-            return super().size() + 1
-
-    monkeypatch.setattr(deflate, "Stream", Off)
-    deflate.incremental_is_exact.cache_clear()
-    try:
-        assert not deflate.incremental_is_exact()
-        meter = Meter().feed(b"fresh text").feed(b" and more")
-        assert meter.size() == zlib_size(b"fresh text and more")
-        held = meter.snapshot()
-        meter.feed(b"!" * 99)
-        meter.rollback(held)
-        assert meter.size() == zlib_size(b"fresh text and more")
-        assert isinstance(codecs.new("deflate")._state, FromScratch)
-    finally:
-        deflate.incremental_is_exact.cache_clear()
-
-
-def test_zlib_itself_is_read_incrementally():
-    if "ng" in zlib.ZLIB_RUNTIME_VERSION:
-        pytest.skip("zlib-ng may choose its matches by how it is fed")
-    assert deflate.incremental_is_exact()
-    assert isinstance(codecs.new("deflate")._state, deflate.Stream)
-
-
-def test_unknown_codec_names_the_nearest():
-    with pytest.raises(InvalidValue, match="did you mean 'deflate'"):
-        Meter("deflat")
-    assert "deflate" in codecs.names()

@@ -46,21 +46,6 @@ def test_stateless_equals_stateful_to_the_bit(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_clone_is_independent_and_a_template_stays_empty(case):
-    penalty = build(case)
-    first = torch.tensor([[1, 2]])
-    for n in range(12):
-        penalty(torch.cat((first, torch.tensor([[1, 2, 3] * 4])[:, :n]), dim=1), random_scores(1))
-    twin = penalty.clone()
-    assert twin == penalty
-    assert twin.params() == penalty.params()
-    scores = random_scores(1)
-    assert torch.equal(twin(torch.tensor([[1, 2, 1, 2, 1, 2]]), scores), scores)
-    grown = torch.cat((first, torch.tensor([[1, 2, 3] * 4])), dim=1)
-    close(penalty(grown, scores), expected(case, [[1, 2, 3] * 4], scores))
-
-
-@pytest.mark.parametrize("case", CASES)
 def test_a_call_that_does_not_go_on_starts_anew_and_beams_are_computed_again(case):
     penalty, scores = build(case), random_scores(2)
     ids = torch.tensor([[5, 5, 5], [5, 5, 5]])

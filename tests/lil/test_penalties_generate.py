@@ -49,34 +49,6 @@ def test_generate_with_padding_and_beams_equals_the_oracle(case, include, beams,
     assert not torch.equal(wanted, qwen.generate(IDS, **options))
 
 
-@pytest.mark.parametrize("include", [False, True])
-@pytest.mark.parametrize("case", ["lz derived", "lz printed", "lz rate"])
-def test_a_row_of_a_batch_generates_what_it_does_alone(case, include, qwen):
-    """Rows end at different tokens, after which `generate()` feeds them padding."""
-
-    def run(ids: Tensor, mask: Tensor, eos: int | None) -> list[list[int]]:
-        penalty = build(case, include_prompt=include).with_mask(mask)
-        out = qwen.generate(
-            ids,
-            attention_mask=mask,
-            logits_processor=LogitsProcessorList([penalty]),
-            max_new_tokens=30,
-            do_sample=False,
-            pad_token_id=PAD,
-            eos_token_id=eos,
-        )
-        return out[:, ids.shape[1] :].tolist()
-
-    free = [run(torch.tensor([row]), torch.ones(1, len(row)), None)[0] for row in PROMPTS]
-    assert len({tuple(row) for row in free}) == len(PROMPTS)
-    eos = free[1][5]  # a token that ends one row early
-    together = run(IDS, MASK, eos)
-    for row, new in zip(free, together, strict=True):
-        end = row.index(eos) + 1 if eos in row else len(row)
-        assert new == (row[:end] + [PAD] * 30)[: len(new)]
-    assert together[1][6:] == [PAD] * (len(together[1]) - 6)
-
-
 @pytest.mark.parametrize("case", ["lz derived", "dry", "presence_window"])
 def test_decode_equals_generate_row_by_row(case, qwen, tokenizer):
     prompts = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30]]
@@ -124,26 +96,3 @@ def test_drafts_change_no_token(name, drafts, qwen, llama):
     for _ in range(2):  # one object serves one generation after another
         assert torch.equal(run(**drafting), wanted)
     assert not torch.equal(wanted, qwen.generate(ids, **options))
-
-
-@pytest.mark.parametrize("name", STRONG)
-def test_an_output_is_history_until_the_penalty_is_told_to_forget(name):
-    penalty, scores = lil.penalties.get(name, **STRONG[name]), torch.randn(1, 60)
-    ids = torch.tensor([[5, 6, 7, 8, 9] * 4])
-    assert torch.equal(penalty(ids[:, :2], scores), scores)
-    assert not torch.equal(penalty(ids, scores), scores)
-    penalty.forget()
-    assert torch.equal(penalty(ids, scores), scores)
-
-
-@pytest.mark.parametrize("name", STRONG)
-def test_inputs_embeds_begin_with_no_ids_at_all(name, qwen):
-    ids = torch.tensor([[12, 13, 14, 12, 13, 14, 12, 13]])
-    penalty = lil.penalties.get(name, **STRONG[name])
-    options = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": PAD}
-    options["logits_processor"] = LogitsProcessorList([penalty])
-    out = qwen.generate(inputs_embeds=qwen.get_input_embeddings()(ids), **options)
-    assert torch.equal(qwen.generate(ids, **options)[:, 8:], out)
-    assert torch.equal(
-        qwen.generate(inputs_embeds=qwen.get_input_embeddings()(ids), **options), out
-    )

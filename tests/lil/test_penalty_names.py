@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import dataclass
-from typing import ClassVar
 
-import numpy as np
 import pytest
-import torch
-from penalty_cases import random_scores
-from torch import Tensor
 from transformers import LogitsProcessor
 
 from attention.errors import InvalidValue
-from lil import LZPenalty, Penalty, penalties
+from lil import LZPenalty, penalties
 
 
 def test_penalties_by_name():
@@ -62,41 +55,3 @@ def test_penalties_by_name():
 def test_bad_parameters_are_refused(name, options, message):
     with pytest.raises(InvalidValue, match=message):
         penalties.get(name, **options)
-
-
-def test_numbers_of_numpy_are_numbers():
-    penalty = LZPenalty(window=np.int64(9), alpha=np.float32(0.5), exempt=[np.int32(3)])
-    assert penalty == LZPenalty(window=9, alpha=0.5, exempt=[3])
-    assert json.loads(json.dumps(penalty.params())) == penalty.params()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Last(Penalty):
-    """The last token loses a score unit."""
-
-    name: ClassVar[str] = "last"
-
-    def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
-        hit = torch.zeros_like(scores)
-        if history.shape[1]:
-            hit.scatter_(1, history[:, -1:].clamp(min=0), (lengths > 0).to(scores.dtype)[:, None])
-        return scores - hit
-
-
-def test_one_method_is_a_penalty():
-    penalty, scores = penalties.get(f"{__name__}:Last"), torch.zeros(2, 6)
-    ids = torch.tensor([[5, 5, 2], [5, 5, 3]])
-    assert torch.equal(penalty(ids[:, :2], scores), scores)
-    assert penalty(ids, scores).nonzero().tolist() == [[0, 2], [1, 3]]
-    with pytest.raises(InvalidValue, match=r"a subclass of lil\.Penalty"):
-        penalties.get("json:JSONDecoder")
-
-
-def test_shapes_that_do_not_belong_together_are_refused():
-    scores = random_scores(2)
-    with pytest.raises(InvalidValue, match="input_ids and scores"):
-        LZPenalty()(torch.tensor([[1, 2]]), scores)
-    with pytest.raises(InvalidValue, match="attention_mask"):
-        LZPenalty(include_prompt=True).with_mask(torch.ones(2, 5))(torch.ones(2, 4).long(), scores)
-    with pytest.raises(InvalidValue, match="attention_mask"):
-        LZPenalty().with_mask(torch.ones(5))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny_models import Endings, asked, build_tokenizer
+from tiny_models import Endings, build_tokenizer
 
 import attention
 import lil
-from attention.errors import InvalidValue
 from lil import detectors as actions
 from lil.chopper import Classifier
 from tests.sampling import some_slow
@@ -82,33 +81,3 @@ def test_the_chopper_goes_back_to_its_last_cold_chunk(qwen, tokenizer, name):
         kept = [at for at in signal if at[0] <= verdict.token]
         assert list(seen) == [pytest.approx(at) for at in kept]
     assert fired > 0
-
-
-@pytest.mark.slow
-def test_given_tokens_bring_their_signals(qwen, tokenizer):
-    one = chopper(qwen)
-    plain = run(qwen, tokenizer, probes=[one])
-    for given in (1, 13, 14, 15, 40):
-        forced = [trace.new_ids[:given] for trace in plain]
-        prompts = asked(PROMPTS, forced=forced, signals=[trace.signals for trace in plain])
-        again = run(qwen, tokenizer, probes=[one], prompts=prompts)
-        for trace, before in zip(again, plain, strict=True):
-            assert trace.new_ids == before.new_ids
-            (signal,), (expected,) = trace.signals.values(), before.signals.values()
-            assert [at for at, _ in signal] == [at for at, _ in expected]
-            assert [p for _, p in signal] == pytest.approx([p for _, p in expected])
-            assert lil.replay(trace, one) is None or lil.replay(before, one) is not None
-
-
-def test_what_cannot_be_probed_is_refused(qwen, tokenizer):
-    one, given = chopper(qwen), asked(PROMPTS, forced=[[3]] * 5)
-    for options, message in (
-        ({"probes": [lil.Guardian()]}, "probes = 'guardian'"),
-        ({"probes": [one], "prompts": given}, r"signals\[0\]"),
-        ({"detectors": [one], "prompts": given}, "forced = 'chopper'"),
-    ):
-        with pytest.raises(InvalidValue, match=message):
-            run(qwen, tokenizer, **options)
-    (trace, *_) = run(qwen, tokenizer)
-    with pytest.raises(InvalidValue, match="decoded with probes"):
-        lil.replay(trace, one)

@@ -11,13 +11,10 @@ import torch
 from acting_rows import PROMPTS, run
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_models import build_tokenizer
 
 import lil
 from attention.errors import InvalidValue
 from lil import detectors
-from lil.decoding.lane import Observers
-from lil.detectors import Answer
 from lil.serving.ending import Ending, Limits, Words
 from lil.serving.values import Stopping
 from lil.trace import Trace
@@ -89,30 +86,6 @@ def test_the_thinking_alone_begins_where_it_is_opened(name: str) -> None:
         assert verdict is not None
         assert verdict.step > len(opened)
     assert watched(alone, b"go [THINK]").update(LOOP) is not None
-
-
-@pytest.mark.parametrize("name", ["guardian", "recurrence", "either"])
-@pytest.mark.parametrize(
-    ("prompt", "end", "fires"),
-    [
-        (b"", [b"</", b"think", b">"], False),
-        (b"", [b".\n</think>\n\n"], False),
-        (b"", [b"[/THINK]"], False),
-        (b"", [b"</thin", b"g>"], True),
-        (b"Tell me of <think> and </think>.\nA:", [b"so"], True),
-        (b"/no_think <think>\n\n</think>\n\n", [b"so"], False),
-    ],
-)
-def test_ends_are_known_by_their_text(
-    name: str, prompt: bytes, end: list[bytes], fires: bool
-) -> None:
-    text = [b"so", *end, *LOOP]
-    cut = watched(QUICK[name], prompt)
-    for piece in text:
-        cut.update([piece])
-    whole = watched(QUICK[name], prompt).update(text)
-    assert cut.verdict == whole
-    assert (whole is not None) is fires
 
 
 @given(st.integers(0, 200), st.lists(st.integers(1, 60), max_size=12), st.sampled_from([*QUICK]))
@@ -220,47 +193,6 @@ def test_live_is_replayed_wherever_it_looks(qwen: Any, tokenizer: Any, region: s
     assert fired == (0 if region == "thinking" else len(PROMPTS))
 
 
-def test_decode_refuses_the_thinking_alone_of_a_model_that_has_none(
-    qwen: Any, tokenizer: Any
-) -> None:
-    with pytest.raises(InvalidValue, match="region = 'thinking'"):
-        run(qwen, tokenizer, [lil.Cycle(region="thinking")])
-    with pytest.raises(InvalidValue, match="region = 'thinking'"):
-        lil.StopOn(lil.Cycle(region="thinking"), tokenizer=tokenizer)
-
-
-def test_a_trace_holds_the_signals_of_the_whole_output(qwen: Any, tokenizer: Any) -> None:
-    stall = lil.Stall(longest=5, before=1, drift=0.0, level=2.0)
-    (plain, *_) = run(qwen, tokenizer, probes=[stall])
-    table, _ = ending_at(tokenizer, plain.new_ids, 3)
-    using = {"prompts": [list(plain.prompt_ids)], "token_bytes": table}
-    (trace,) = run(qwen, tokenizer, probes=[stall], **using)
-    assert trace.signals.keys() == plain.signals.keys()
-    assert [at for at, _ in trace.signals[stall.signal]] == [
-        at for at, _ in plain.signals[stall.signal]
-    ]
-    assert lil.replay(trace, stall) is None
-    assert lil.replay(trace, stall.everywhere()) is not None
-
-
-@pytest.mark.parametrize(("cue", "ends"), [("</think>", True), (" so the answer is", False)])
-def test_behind_a_cue_that_ends_the_thinking_the_answer_is_watched(cue: str, ends: bool) -> None:
-    observers = Observers([lil.Guardian(f=20)], b"<think>")
-    found = next(found for piece in LOOP if (found := observers.judge(piece)))
-    kept = found[0].token
-    observers.again(kept, b"<think>" + b"".join(LOOP[:kept]), cue)
-    second = [observers.judge(piece) for piece in (END, *LOOP)]
-    assert any(second) is ends
-
-
-def test_no_state_is_kept_for_what_is_not_watched() -> None:
-    observers = Observers([lil.Guardian(f=20, on_stop="regenerate")], b"<think>")
-    observers.judge(b"so")
-    assert observers.returns()
-    observers.judge(END)
-    assert not observers.returns()
-
-
 @pytest.mark.parametrize(
     ("prompt", "output", "answering"),
     [
@@ -281,24 +213,3 @@ def test_an_answer_is_not_asked_for_where_one_is_being_given(
     # Words that end no thinking are given whatever has been ended.
     assert not detectors.is_answering(" so the answer is", prompt, output)
     assert not detectors.is_answering("", prompt, output)
-
-
-def test_the_end_of_thinking_is_not_given_to_a_prompt_that_has_it(qwen: Any) -> None:
-    """By `lil.decode` and by what watches a request in an engine."""
-    tokenizer = build_tokenizer()
-    tokenizer.add_tokens(["</think>"])
-    (end,) = tokenizer("</think>")["input_ids"]
-    stop = lil.Budget(20, region="output", on_stop=Answer(tokens=9))
-    words = Words(tokenizer)
-    for prompt, ended in ([5, 6, 7], False), ([5, end, 7], True):
-        (whole,) = run(qwen, tokenizer, prompts=[prompt])
-        assert end not in whole.new_ids
-        (trace,) = run(qwen, tokenizer, [stop], prompts=[prompt])
-        assert (trace.finish, trace.tokens) == (("budget", 20) if ended else ("length", 30))
-        assert (end in trace.new_ids) is not ended
-        limits = Limits(frozenset(), 0, 0, 70)
-        watching = Ending(Stopping((stop,)), words.text(prompt), words, limits)
-        told = [watching.see([token]) for token in whole.new_ids[:20]]
-        assert told[-1] is not None
-        assert told[-1]["then"] == ("stop" if ended else "answer")
-        assert watching.forced(20) == (0 if ended else end)

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-import transformers
 from acting_rows import CUE, fires
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from penalty_cases import CASES
 from penalty_cases import build as penalty
-from test_waits import CLASSIFIER
 from tiny_models import SIZES, WORDS, asked
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import attention
 import lil
-from attention import AttentionCache
 from attention.errors import InvalidValue
 from lil import detectors as actions
-from lil.decoding import speculation
-from tests.attention.zoo import animal
 
 PROMPTS = [[5, 6, 7, 8] * 6, [9, 10, 11] * 8, [30, 4] * 3, [1, 2, 3, 4, 5, 6, 7, 8] * 5]
 CAPS = [40, 9, 1, 33]
@@ -114,23 +107,6 @@ def test_detectors_stop_and_act_where_they_would(name, small, tokenizer):
     assert any(one.finish not in ("eos", "length") or one.action for one in plain)
 
 
-def test_an_end_inside_a_round_is_the_end(small, tokenizer):
-    plain, _ = pair(small, tokenizer, 1, DRAFTERS["full"])
-    for at in range(3, 12):
-        small.generation_config.eos_token_id = plain[0].new_ids[at]
-        try:
-            ended, drafted = pair(small, tokenizer, 5, DRAFTERS["quest"])
-        finally:
-            small.generation_config.eos_token_id = None
-        assert [told(one) for one in drafted] == [told(one) for one in ended]
-        assert ended[0].finish == "eos"
-
-
-def test_full_attention_accepts_its_own_drafts(small, tokenizer):
-    _, drafted = pair(small, tokenizer, 4, DRAFTERS["full"])
-    assert all(not one.speculation["rejected"] for one in drafted if one.speculation)
-
-
 def test_keys_are_those_of_drafts_and_checks(small, tokenizer):
     """By hand, of one row: full attention's drafts read all, a check reads every key once."""
     rows = asked(PROMPTS[:1], max_new_tokens=[11])
@@ -154,128 +130,6 @@ DROPPING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "parameters"), DROPPING, ids=str)
-def test_a_drafter_apart_drafts_what_the_method_chooses_behind_the_text(
-    name, parameters, small, tokenizer
-):
-    """Drafts kept are those that `lil.acceptance` counts over full attention's text."""
-    backend = attention.get(name, **parameters)
-    plain, drafted = pair(small, tokenizer, 1, backend, batch_size=1)
-    assert [told(one) for one in drafted] == [told(one) for one in plain]
-    for trace, other, read in zip(
-        plain, drafted, lil.acceptance(small, plain, backend), strict=True
-    ):
-        if other.speculation is None:
-            continue
-        # With one draft a round drafts stand behind the first token and behind each round's last.
-        at, kept = 1, 0
-        while at < trace.tokens:
-            hit = bool(read.chosen[at - 1])
-            kept += hit
-            at += 1 + hit
-        assert other.speculation["accepted"] == kept
-
-
-def test_a_drafter_apart_holds_its_keys_beside_full_attentions(small, tokenizer):
-    rows = asked(PROMPTS[:1], max_new_tokens=[11])
-    (plain,), (alone,), (both,) = (
-        lil.decode(small, tokenizer, rows, check_every=1, **options)
-        for options in ({}, {"backend": DRAFTERS["sink"]},
-                        {"backend": DRAFTERS["sink"], "speculate": 3})
-    )  # fmt: skip
-    assert both.cache_bytes_peak > plain.cache_bytes_peak > alone.cache_bytes_peak
-    assert both.checks[-1].cache_bytes > plain.checks[-1].cache_bytes
-    heads = SIZES["num_hidden_layers"] * SIZES["num_key_value_heads"]
-    budget, rounds = DRAFTERS["sink"].budget, both.speculation["rounds"]
-    reads, most = both.speculation["draft_keys"], 4 * rounds * budget * heads
-    assert 3 * rounds * budget * heads <= reads <= most  # a fourth where all three were kept
-
-
-@pytest.mark.parametrize("name", ["quest", "infllm", "h2o", "sink"])
-def test_what_drafts_hold_is_in_the_peak(name, small, tokenizer, monkeypatch):
-    """Of all that is alive while tokens are read under full attention, copies among it."""
-    checks, reads = [], []
-    read, checked = speculation.SpeculativeLoop._read, speculation.SpeculativeLoop._checked
-
-    def held(caches):
-        return sum(int(one.row_stats().bytes[0]) for one in caches)
-
-    def for_drafts(self):
-        apart = [] if self.apart is None else [self.apart.cache, *self.apart.copies]
-        return [*([] if self.before is None else [self.before]), *apart]
-
-    def look(self, cache, ids, scored):
-        found = read(self, cache, ids, scored)
-        whole = [] if cache is self.sparse.cache else [self.sparse.cache]
-        reads.append(held([cache, *whole, *for_drafts(self)]))
-        return found
-
-    def look_at_checks(self, batch, ids, uniforms):
-        found = checked(self, batch, ids, uniforms)
-        checks.append((held(for_drafts(self)), held([batch.cache])))
-        return found
-
-    monkeypatch.setattr(speculation.SpeculativeLoop, "_read", look)
-    monkeypatch.setattr(speculation.SpeculativeLoop, "_checked", look_at_checks)
-    (trace,) = lil.decode(
-        small, tokenizer, PROMPTS[:1], backend=DRAFTERS[name], speculate=5, max_new_tokens=30
-    )
-    assert (len(reads) > len(checks)) == (name == "infllm")  # rows that read again
-    assert trace.cache_bytes_peak == max(reads)
-    assert trace.speculation["draft_bytes"] == max(drafts for drafts, _ in checks)
-    assert trace.speculation["check_bytes"] == max(check for _, check in checks)
-    assert (trace.speculation["draft_bytes"] > 0) == (name != "quest")
-
-
-class OnDevice(torch.Tensor):
-    """A tensor that the host cannot read before it has been fetched."""
-
-    def numpy(self, *_: object, **__: object) -> None:
-        raise TypeError("it is on a device")
-
-    def cpu(self, *_: object, **__: object) -> torch.Tensor:
-        return self.as_subclass(torch.Tensor)
-
-
-@pytest.mark.parametrize("name", ["quest", "h2o"])
-@pytest.mark.parametrize("drafts", [0, 3])
-def test_counts_that_follow_from_choices_on_a_device_are_fetched(
-    name, drafts, small, tokenizer, monkeypatch
-):
-    """Where each query head chooses, the host does not know how many keys all of them read."""
-    rows = asked(PROMPTS[:2], max_new_tokens=[9, 12])
-    page = {"page": 4} if name == "quest" else {}
-    backend = attention.get(name, budget=12, gqa="query_head", **page)
-    options = {"backend": backend, "speculate": drafts}
-    plain = lil.decode(small, tokenizer, rows, **options)
-    stats = AttentionCache.row_stats
-
-    def on_device(self):
-        found = stats(self)
-        names = ("keys_read", "read_mean", "read_max")
-        return dataclasses.replace(
-            found, **{one: getattr(found, one).as_subclass(OnDevice) for one in names}
-        )
-
-    monkeypatch.setattr(AttentionCache, "row_stats", on_device)
-    again = lil.decode(small, tokenizer, rows, **options)
-    read = [[one.keys_read for one in trace.checks] for trace in plain]
-    assert [[one.keys_read for one in trace.checks] for trace in again] == read
-
-
-def test_no_position_beyond_the_models_is_fed(tokenizer):
-    torch.manual_seed(0)
-    few = Qwen3ForCausalLM(Qwen3Config(**SIZES | {"max_position_embeddings": 40}))
-    few = few.to(torch.float64).eval()
-    fed = []
-    few.model.rotary_emb.register_forward_hook(lambda _m, args, _o: fed.append(int(args[1].max())))
-    plain, drafted = pair(
-        few, tokenizer, 16, DRAFTERS["quest"], rows=[lil.Request(p) for p in PROMPTS[:3]]
-    )
-    assert [told(one) for one in drafted] == [told(one) for one in plain]
-    assert max(fed) < 40
-
-
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_any_prompts_and_caps(data, small, tokenizer):
@@ -291,15 +145,6 @@ def test_any_prompts_and_caps(data, small, tokenizer):
     assert [told(one) for one in drafted] == [told(one) for one in plain]
 
 
-def test_a_trace_says_it_and_older_records_are_read(small, tokenizer):
-    _, (trace, *_) = pair(small, tokenizer, 3, DRAFTERS["quest"])
-    assert lil.Trace.from_dict(trace.to_dict()) == trace
-    (plain, *_), _ = pair(small, tokenizer, 3, DRAFTERS["quest"])
-    record = plain.to_dict()
-    assert "speculation" not in record
-    assert lil.Trace.from_dict(record) == plain
-
-
 def test_what_cannot_be_checked_is_refused(small, tokenizer):
     def decode(**options: Any) -> None:
         lil.decode(small, tokenizer, PROMPTS, speculate=2, **options)
@@ -309,41 +154,8 @@ def test_what_cannot_be_checked_is_refused(small, tokenizer):
             decode(backend=DRAFTERS[name], detectors=[STOPS["regenerate"]])
     with pytest.raises(InvalidValue, match="keeps every key: h2o"):
         decode(backend=DRAFTERS["h2o"], detectors=[STOPS["densify"]])
-    with pytest.raises(InvalidValue, match="0 beside chopper"):
-        decode(backend=DRAFTERS["quest"], detectors=[lil.Chopper(CLASSIFIER, short=1)])
     with pytest.raises(InvalidValue, match="0 beside margin"):
         decode(backend=DRAFTERS["quest"], probes=[lil.Margin(below=9.0, end=WORDS[7])])
     for wrong in (-1, 1.5, "two"):
         with pytest.raises(InvalidValue, match="speculate"):
             lil.decode(small, tokenizer, PROMPTS, speculate=wrong)
-
-
-def convolving() -> Any:
-    kinds = ["conv", "full_attention", "full_attention"]
-    sizes = {**SIZES, "layer_types": kinds, "block_auto_adjust_ff_dim": False}
-    return transformers.Lfm2ForCausalLM(transformers.Lfm2Config(**sizes)).double().eval()
-
-
-@pytest.mark.parametrize("model", [lambda: animal("gemma3"), convolving], ids=["gemma3", "lfm2"])
-def test_layers_that_cannot_forget_are_refused(model, tokenizer):
-    with pytest.raises(InvalidValue, match="cannot forget drafts"):
-        lil.decode(model(), tokenizer, [[5, 6, 7]], backend=DRAFTERS["quest"], speculate=2)
-
-
-def test_the_cache_is_read_densely_in_a_block_alone(small):
-    ids = torch.arange(5, 45)[None]
-    with DRAFTERS["quest"].on(small) as cache, torch.inference_mode():
-        small(input_ids=ids[:, :30], past_key_values=cache.new(prompts=[30]))
-        one, other = cache.new(prompts=[30]), cache.new(prompts=[30])
-        for twin in (one, other):
-            small(input_ids=ids[:, :30], past_key_values=twin)
-        at = torch.arange(30, 40)[None]
-        sparse = small(input_ids=ids[:, 30:], position_ids=at, past_key_values=one).logits
-        with other.dense():
-            dense = small(input_ids=ids[:, 30:], position_ids=at, past_key_values=other).logits
-        whole = small(input_ids=ids, past_key_values=cache.new(prompts=[40])).logits[:, 30:]
-    assert np.allclose(dense, whole, atol=1e-12)
-    assert not np.allclose(sparse, whole, atol=1e-6)
-    allowed = pytest.raises(InvalidValue, match="keeps all keys")
-    with attention.get("h2o", budget=8).on(small) as cache, allowed, cache.dense():
-        pass

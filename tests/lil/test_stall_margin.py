@@ -11,12 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import WORDS, Endings
-from transformers import LogitsProcessorList, StoppingCriteriaList
 
-import attention
 import lil
 from attention.errors import InvalidValue
-from lil.detectors import Answer
 from lil.detectors.margin import ends_sentence
 
 PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
@@ -110,17 +107,6 @@ def test_stall_is_what_its_definition_says(
     assert live(quiet, pieces, [Read(state) for state in states]) is None
 
 
-def test_stall_has_room_for_many_chunks() -> None:
-    watcher = lil.Stall(longest=1, before=1, drift=0.99, level=2.5).watch()
-    turned = [[math.cos(i), math.sin(i)] for i in range(300)]
-    # No two of these are near, and then the second one comes again and again.
-    far = [state + [10.0 * (i == j) for j in range(300)] for i, state in enumerate(turned)]
-    assert live(watcher, [b"x"] * 300, [Read(state) for state in far]) is None
-    verdict = live(watcher, [b"x"] * 400, [Read(far[1])] * 400)
-    assert verdict is not None
-    assert verdict.evidence["first_chunk_end"] == 301
-
-
 @given(
     st.lists(
         st.tuples(
@@ -163,13 +149,8 @@ def run(qwen, tokenizer, **options) -> list[lil.Trace]:
     return lil.decode(qwen, tokenizer, PROMPTS, **given)
 
 
-def both(tokenizer) -> list[lil.Detector]:
-    end = tokenizer.decode([7])
-    return [lil.Stall(longest=5, before=1, drift=0.0, level=1.9), lil.Margin(below=2.5, end=end)]
-
-
 def test_margins_are_those_of_transformers(qwen, tokenizer):
-    (_, one) = both(tokenizer)
+    one = lil.Margin(below=2.5, end=tokenizer.decode([7]))
     for trace in run(qwen, tokenizer, probes=[one], temperature=0.8):
         ids = torch.tensor([[*trace.prompt_ids, *trace.new_ids]])
         with torch.no_grad():
@@ -180,50 +161,6 @@ def test_margins_are_those_of_transformers(qwen, tokenizer):
             # Of what follows the `at`-th token, before the penalty and the temperature.
             after = scores[len(trace.prompt_ids) + at - 1]
             assert margin == pytest.approx(float(after.max() - after[7]), abs=1e-5)
-
-
-def test_margin_may_go_on_with_an_answer(qwen, tokenizer):
-    (_, one) = both(tokenizer)
-    plain = run(qwen, tokenizer, probes=[one])
-    cue = tokenizer.decode([3, 4])
-    acting = lil.Margin(below=one.below, end=one.end, on_stop=Answer(cue=cue, tokens=4))
-    for backend in (attention.Full(), attention.H2O(budget=64)):
-        acted = 0
-        for trace, other in zip(
-            plain, run(qwen, tokenizer, detectors=[acting], backend=backend), strict=True
-        ):
-            verdict = lil.replay(trace, one)
-            if verdict is None:
-                continue
-            acted += 1
-            assert other.action is not None
-            assert other.new_ids[: verdict.token] == trace.new_ids[: verdict.token]
-            assert other.new_ids[verdict.token : verdict.token + 2] == (3, 4)
-            assert other.tokens == verdict.token + 2 + 4
-        assert acted > 0
-
-
-@pytest.mark.parametrize("place", [0, 1], ids=["stall", "margin"])
-def test_generate_stops_as_decode_does(qwen, tokenizer, place):
-    one = both(tokenizer)[place]
-    fired = 0
-    for prompt, trace in zip(PROMPTS, run(qwen, tokenizer, detectors=[one]), strict=True):
-        with lil.StopOn(one, tokenizer=tokenizer, model=qwen) as stop:
-            out = qwen.generate(
-                torch.tensor([prompt]),
-                max_new_tokens=60,
-                do_sample=False,
-                stopping_criteria=StoppingCriteriaList([stop]),
-                logits_processor=LogitsProcessorList([Endings()]),
-            )
-        (verdict,) = stop.verdicts
-        new = out[0, len(prompt) :].tolist()
-        if trace.finish == one.name:
-            fired += 1
-            assert verdict is not None
-            assert verdict.evidence == pytest.approx(trace.evidence, abs=1e-5)
-            assert new[: verdict.step] == [*trace.new_ids, *trace.dropped]
-    assert fired > 0
 
 
 def test_an_end_that_no_token_has_is_refused(qwen, tokenizer):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from types import FunctionType, SimpleNamespace
+from types import FunctionType
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from tiny_models import Endings, build_model, build_tokenizer
+from tiny_models import Endings, build_model
 from torch import Tensor
 from transformers import GenerationMixin, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.configuration_utils import GenerationMode
@@ -138,22 +138,6 @@ def test_one_object_over_different_generations(qwen, tokenizer):
         assert len(more) == length
 
 
-def test_eos_beats_a_verdict_at_the_same_token(qwen, tokenizer):
-    (free,) = lil.decode(qwen, tokenizer, PROMPTS[:1], max_new_tokens=30)
-    ends = next(i for i in free.new_ids if free.new_ids.index(i) > 3)
-    at = free.new_ids.index(ends) + 1
-    for tokens, fires in ((at, False), (at - 1, True)):
-        stop = lil.StopOn(
-            lil.Budget(tokens=tokens),
-            tokenizer=tokenizer,
-            eos_token_id=[57, ends],
-            pad_token_id=PAD,
-        )
-        (new,) = generate(qwen, stop, PROMPTS[:1], max_new_tokens=30, eos_token_id=ends)
-        assert len(new) == tokens
-        assert [verdict is not None for verdict in stop.verdicts] == [fires]
-
-
 def test_a_row_sees_its_prompt_without_padding_and_nothing_after_its_end(tokenizer):
     table = lil.token_bytes(tokenizer)
     for options in ({"pad_token_id": PAD}, {"attention_mask": padded(PROMPTS)[1]}):
@@ -171,17 +155,6 @@ def test_a_row_sees_its_prompt_without_padding_and_nothing_after_its_end(tokeniz
             [b"".join(table[i] for i in prompt), *(table[i] for i in row)]
             for prompt, row in zip(PROMPTS, rows, strict=True)
         ]
-
-
-def test_a_row_that_something_else_ended_is_padded_and_not_watched(tokenizer):
-    seeing = Seeing(at=3)
-    stop = lil.StopOn(seeing, tokenizer=tokenizer, pad_token_id=PAD)
-    ids = torch.tensor([[5, 6], [7, 8]])
-    for column in ([20, 21], [22, PAD], [23, PAD]):
-        ids = torch.cat((ids, torch.tensor(column)[:, None]), dim=1)
-        told = stop(ids, None)
-    assert told.tolist() == [True, False]
-    assert [len(row) for row in seeing.log] == [4, 2]
 
 
 def test_a_padding_id_that_begins_a_text_is_told_by_the_mask(tokenizer):
@@ -223,52 +196,6 @@ def test_beams_are_judged_from_their_own_ids(tokenizer):
             fired += is_done
         rows = chosen
     assert 0 < fired < 14 * len(rows)
-
-
-def test_beam_search_ends_with_the_verdict(qwen, tokenizer):
-    stop = lil.StopOn(lil.Budget(tokens=6), tokenizer=tokenizer, pad_token_id=PAD)
-    new = generate(qwen, stop, PROMPTS, max_new_tokens=20, num_beams=3)
-    assert [len(row) for row in new] == [6] * 3
-    plain = lil.StopOn(lil.Budget(tokens=99), tokenizer=tokenizer, pad_token_id=PAD)
-    capped = generate(qwen, plain, PROMPTS, max_new_tokens=6, num_beams=3)
-    assert new == capped
-    assert plain.verdicts == [None] * len(plain.verdicts)
-
-
-def test_a_first_call_of_several_tokens_needs_the_prompts_width(tokenizer):
-    ids = torch.tensor([[5, 6, 7, 20, 21, 22]])
-    log: list[list[bytes]] = []
-    stop = lil.StopOn(Seeing(log=log, at=5), tokenizer=tokenizer, prompt_tokens=3)
-    assert stop(ids, None).tolist() == [False]
-    assert len(log[-1]) == 1 + 3
-    assert stop(torch.cat((ids, ids[:, :2]), dim=1), None).tolist() == [True]
-    assert len(log[-1]) == 1 + 5
-
-
-def test_a_step_made_before_the_stop_was_noticed_changes_nothing(tokenizer):
-    stop = lil.StopOn(lil.Budget(tokens=2), tokenizer=tokenizer, pad_token_id=PAD)
-    ids = torch.tensor([[5, 6, 20]])
-    stop(ids, None)
-    ids = torch.cat((ids, torch.tensor([[21]])), dim=1)
-    assert stop(ids, None).tolist() == [True]
-    (verdict,) = stop.verdicts
-    ids = torch.cat((ids, torch.tensor([[PAD]])), dim=1)
-    assert stop(ids, None).tolist() == [True]
-    assert stop.verdicts == [verdict]
-
-
-def test_rows_are_padded_only_where_an_id_is_known(qwen, tokenizer):
-    """Without any, `generate()` could not pad: the row goes on, its verdict says where it ended."""
-    assert tokenizer.pad_token_id is tokenizer.eos_token_id is None
-    stop = lil.StopOn(lil.Budget(tokens=3), tokenizer=tokenizer)
-    assert not hasattr(stop, "eos_token_id")
-    (one,) = qwen.generate(
-        torch.tensor([[5, 6]]),
-        stopping_criteria=StoppingCriteriaList([stop]),
-        do_sample=False,
-        max_new_tokens=9,
-    ).tolist()
-    assert len(one) == 2 + 3
 
 
 @pytest.mark.parametrize(
@@ -318,19 +245,6 @@ def test_detectors_of_hidden_states_fire_as_in_decode(qwen, tokenizer):
                     for key, value in verdict.evidence.items():
                         assert trace.evidence[key] == pytest.approx(value)
     assert [len(layer._forward_hooks) for layer in qwen.model.layers] == hooks  # as before
-
-
-def test_hidden_states_need_a_model_that_is_entered_and_no_beams(qwen, tokenizer):
-    with pytest.raises(InvalidValue, match="model = None: expected the model: chopper reads"):
-        lil.StopOn(lil.Cycle(), tiny_chopper(), tokenizer=tokenizer)
-    with pytest.raises(InvalidValue, match=r"attention_mask = \(3,\)"):
-        lil.StopOn(lil.Cycle(), tokenizer=tokenizer, attention_mask=torch.ones(3))
-    stop = lil.StopOn(tiny_chopper(), tokenizer=tokenizer, pad_token_id=PAD, model=qwen)
-    processors = LogitsProcessorList([Endings()])
-    with pytest.raises(RuntimeError, match="before the first forward"):
-        generate(qwen, stop, PROMPTS, max_new_tokens=20, logits_processor=processors)
-    with stop, pytest.raises(InvalidValue, match="'beams or drafts'"):
-        generate(qwen, stop, PROMPTS, max_new_tokens=20, num_beams=3, logits_processor=processors)
 
 
 @pytest.fixture(scope="module")
@@ -411,59 +325,3 @@ def test_widths_that_cannot_be_are_refused(drafting, qwen, tokenizer):
         for options in drafting.values():
             with pytest.raises(InvalidValue, match="'beams or drafts'"):
                 generate(qwen, stop, PROMPTS[:1], max_new_tokens=1, **options)
-
-
-@pytest.mark.parametrize("pads", [None, 0, PAD])
-@pytest.mark.parametrize("knows", ["the model", "ids"])
-def test_nothing_is_watched_behind_any_end_token_of_the_model(pads, knows, qwen, eos):
-    """The tokenizer names one end token, and pads with it; the generation config names another."""
-    tokenizer = build_tokenizer()
-    tokenizer.eos_token = tokenizer.pad_token = "<eos>"
-    (free,) = lil.decode(qwen, tokenizer, PROMPTS[1:2], max_new_tokens=30)
-    ends = free.new_ids[4]
-    eos([ends, tokenizer.eos_token_id])
-    detectors = [lil.Cycle(repeats=8, min_tokens=10, outside=0), lil.Budget(tokens=40)]
-    traces = lil.decode(qwen, tokenizer, PROMPTS, detectors=detectors, max_new_tokens=60)
-    assert {"eos", "budget"} <= {trace.finish for trace in traces}
-    more = {"model": qwen} if knows == "the model" else {"eos_token_id": [ends, 0]}
-    stop = lil.StopOn(*detectors, tokenizer=tokenizer, **more)
-    ids, mask = padded(PROMPTS)
-    out = qwen.generate(
-        ids.masked_fill(mask == 0, 0),
-        attention_mask=mask,
-        stopping_criteria=StoppingCriteriaList([stop]),
-        do_sample=False,
-        max_new_tokens=60,
-        pad_token_id=pads,
-    )
-    for row, verdict, trace in zip(out, stop.verdicts, traces, strict=True):
-        new = row[ids.shape[1] :].tolist()
-        assert new[: trace.tokens] == list(trace.new_ids)
-        assert set(new[trace.tokens :]) <= {ends if pads is None else pads}
-        fired = None if verdict is None else (verdict.detector, verdict.token)
-        assert fired == (None if trace.finish == "eos" else (trace.finish, trace.tokens))
-
-
-def test_the_padding_of_the_generation_config_ends_a_row(tokenizer):
-    """Something else ended row 1, a stop string say; its padding is named by the model alone."""
-    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=3, pad_token_id=PAD))
-    stop = lil.StopOn(
-        lil.Cycle(repeats=2, min_tokens=2, outside=0), tokenizer=tokenizer, model=model
-    )
-    assert stop.eos_token_id == [3]
-    ids = torch.tensor([[5, 6], [7, 8]])
-    for column in ([20, 21], [22, PAD], [23, PAD], [24, PAD]):
-        ids = torch.cat((ids, torch.tensor(column)[:, None]), dim=1)
-        assert stop(ids, None).tolist() == [False, False]
-
-
-def test_bytes_of_tokens_may_be_given(tokenizer):
-    table = lil.token_bytes(tokenizer)
-    unreadable = SimpleNamespace(eos_token_id=None, pad_token_id=None)
-    log: list[list[bytes]] = []
-    lil.StopOn(Seeing(log=log), tokenizer=unreadable, token_bytes=table)(
-        torch.tensor([[5, 6, 20]]), None
-    )
-    assert log == [[table[5] + table[6], table[20]]]
-    with pytest.raises(InvalidValue, match="tokenizer"):
-        lil.StopOn(Seeing(), tokenizer=unreadable)

@@ -7,12 +7,11 @@ from itertools import zip_longest
 
 import pytest
 import torch
-from tiny_models import Endings, build_model, build_tokenizer
+from tiny_models import Endings, build_model
 
 import attention
 import lil
 from lil.chopper import Classifier
-from lil.decoding.entry import eos_ids
 
 PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
 BACKENDS = (attention.Full(), attention.H2O(budget=16), attention.Quest(budget=32, dense_layers=0))
@@ -57,17 +56,6 @@ def test_streams_in_turn_are_streams_alone(model, tokenizer):
     assert model.config._attn_implementation == before
 
 
-def test_closing_the_older_stream_leaves_the_younger_alone(model, tokenizer):
-    before, want = model.config._attn_implementation, alone(model, tokenizer, 1)
-    older, younger = (lil.stream(model, tokenizer, PROMPTS, **options(model, i)) for i in (0, 1))
-    next(older)
-    got = dict([next(younger)])
-    older.close()
-    got |= dict(younger)
-    assert [seen(got[i]) for i in range(len(PROMPTS))] == want
-    assert model.config._attn_implementation == before
-
-
 def test_decode_in_threads_is_decode_alone(model, tokenizer):
     before = model.config._attn_implementation
     want = [alone(model, tokenizer, i) for i in range(len(BACKENDS))]
@@ -76,13 +64,3 @@ def test_decode_in_threads_is_decode_alone(model, tokenizer):
         for i, got in zip(jobs, pool.map(lambda i: alone(model, tokenizer, i), jobs), strict=True):
             assert got == want[i]
     assert model.config._attn_implementation == before
-
-
-@pytest.mark.parametrize("named", [7, [7, 9], (7, 9), torch.tensor([7, 9]), torch.tensor(7), None])
-def test_tokens_that_end_may_be_named_in_any_way(model, named):
-    tokenizer = build_tokenizer()
-    model.generation_config.eos_token_id = named
-    found = eos_ids(model, tokenizer)
-    model.generation_config.eos_token_id = None
-    expected = [] if named is None else torch.as_tensor(named).reshape(-1).tolist()
-    assert found == frozenset(expected)

@@ -59,20 +59,11 @@ def byte_fallback() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>")
 
 
-def word_level() -> PreTrainedTokenizerFast:
-    """Tokens that are the text itself."""
-    words = ["<eos>", " Anna", " has", " 3", ".", "\n\n", "\\boxed{", "}", "café", "<0x41>"]
-    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<eos>"))
-    tokenizer.decoder = decoders.Fuse()
-    tokenizer.add_special_tokens(["<eos>"])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>")
-
-
 def decoded(tokenizer: PreTrainedTokenizerFast, ids: list[int]) -> str:
     return tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
-@pytest.mark.parametrize("build", [byte_level, byte_fallback, word_level])
+@pytest.mark.parametrize("build", [byte_level, byte_fallback])
 def test_joined_bytes_are_the_decoded_text(build):
     tokenizer = build()
     table = token_bytes(tokenizer)
@@ -90,28 +81,11 @@ def test_joined_bytes_are_the_decoded_text(build):
         assert text == (joined.removeprefix(" ") if strip else joined)
 
 
-@pytest.mark.parametrize("build", [byte_level, byte_fallback])
-def test_a_text_comes_back_through_its_tokens(build):
-    tokenizer = build()
-    table = token_bytes(tokenizer)
-    text = TEXT + "漢字"  # not in the training text, so its bytes are tokens of their own
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    joined = b"".join(table[i] for i in ids)
-    assert joined.decode().removeprefix(" " if build is byte_fallback else "") == text
-    # Some token must hold a part of a character, or this proved nothing about bytes.
-    assert any(not table[i].decode("utf-8", "ignore") for i in ids)
-
-
 def test_added_tokens_are_their_text():
     tokenizer = byte_level()
     table = token_bytes(tokenizer)
     for text in ("<|end|>", "<think>", "\n\n", " two words"):
         assert table[tokenizer.convert_tokens_to_ids(text)] == text.encode()
-
-
-def test_a_word_that_looks_like_a_byte_is_a_word_without_byte_fallback():
-    tokenizer = word_level()
-    assert token_bytes(tokenizer)[tokenizer.convert_tokens_to_ids("<0x41>")] == b"<0x41>"
 
 
 def test_ids_without_a_token_have_no_bytes():

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import pytest
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
@@ -74,3 +75,12 @@ class Endings(Penalty):
         ends = torch.full_like(scores, -1.0)
         ends[:, WORDS.index("\n\n")] = 1.0
         return torch.where(lengths[:, None] % 7 == 0, ends, scores)
+
+
+def near(value: Any, rel: float = 1e-9) -> Any:
+    """The same with every float approximate."""
+    if isinstance(value, float):
+        return pytest.approx(value, rel=rel)
+    if isinstance(value, dict):
+        return {key: near(item, rel) for key, item in value.items()}
+    return [near(item, rel) for item in value] if isinstance(value, list | tuple) else value

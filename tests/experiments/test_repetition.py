@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -65,34 +63,6 @@ streams = st.builds(
 @settings(max_examples=400, deadline=None, derandomize=True)
 def test_equals_the_definition(tokens: list[int], times: int):
     assert repeats(tokens, times) is by_definition(tokens, times)
-
-
-@given(
-    st.integers(0, 40),
-    st.integers(1, 60),
-    st.sampled_from([19, 20, 21]),
-    st.integers(0, 59),
-)
-@settings(max_examples=80, deadline=None, derandomize=True)
-def test_finds_long_blocks_wherever_they_begin(before: int, period: int, times: int, extra: int):
-    """Nineteen blocks and all but a token of the twentieth are not enough, twenty are."""
-    block = list(range(100, 100 + period))
-    tail = block[: min(extra, period - 1)]
-    tokens = [*range(before), *block * times, *tail, 7, 8, 9]
-    assert repeats(tokens) is (times >= 20)
-
-
-def test_takes_little_more_than_linear_time():
-    """Eight times the tokens, less than twenty times the time; comparing all periods takes 64."""
-
-    def seconds(n: int) -> float:
-        tokens = [(i * i * 7919 + i // 13) % 50_021 for i in range(n)]
-        started = time.process_time()
-        assert not repeats(tokens)
-        return time.process_time() - started
-
-    small = min(seconds(8_192) for _ in range(3))
-    assert min(seconds(65_536) for _ in range(2)) < 20 * small
 
 
 def test_one_time_is_refused():

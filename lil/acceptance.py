@@ -152,11 +152,7 @@ def _prompts(model: Any, cache: AttentionCache, texts: Sequence[Text]) -> Attent
 
 
 def _scores(model: Any, cache: AttentionCache, **inputs: Tensor) -> Tensor:
-    """Of the next token of each row, (B, V).
-
-    Raises:
-        NotFiniteError: none is the largest.
-    """
+    """Of the next token of each row, (B, V)."""
     output = model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
     scores: Tensor = output.logits[:, -1]
     if not scores.amax(-1).isfinite().all():

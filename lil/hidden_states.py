@@ -96,12 +96,7 @@ class HiddenStates:
             self._handles.pop().remove()
 
     def __getitem__(self, block: int) -> Tensor:
-        """The block's newest output, (B, hidden size).
-
-        Raises:
-            InvalidValue: the model has no such block, or it was not asked for.
-            RuntimeError: no forward has been made yet.
-        """
+        """The block's newest output, (B, hidden size)."""
         index = self._index(block)
         if index not in self._hooked:
             raise InvalidValue("block", block, f"one that is read: {sorted(self._hooked)}")
@@ -110,12 +105,7 @@ class HiddenStates:
         return self._newest[index]
 
     def margin(self, token: bytes) -> Tensor:
-        """By how much the best token's log-probability is above this one's, (B,), at least float32.
-
-        Raises:
-            InvalidValue: it was not asked for.
-            RuntimeError: no forward has been made yet.
-        """
+        """How far the best token's log-probability is above this token's, (B,), float32 or wider."""
         if token not in self._compared:
             raise InvalidValue("token", token, f"one that is compared: {sorted(self._compared)}")
         if token not in self._margins:
@@ -172,19 +162,11 @@ class Reading:
         self._states, self._row = states, row
 
     def hidden(self, block: int) -> Tensor:
-        """The hidden state behind a block, (hidden size,).
-
-        Raises:
-            InvalidValue: the model has no such block, or it was not asked for.
-        """
+        """The hidden state behind a block, (hidden size,)."""
         return self._states[block][self._row]
 
     def margin(self, token: bytes) -> float:
-        """By how much the best next token's log-probability is above this one's.
-
-        Raises:
-            InvalidValue: it was not asked for.
-        """
+        """By how much the best next token's log-probability is above this one's."""
         return float(self._states.margin(token)[self._row])
 
 

@@ -74,11 +74,7 @@ class _Calls(CallSequence):
 
 
 def _drafted() -> bool:
-    """Whether assisted decoding calls: a criterion has no other sign of it than its callers.
-
-    Raises:
-        InvalidValue: this release of transformers names no method of assisted decoding.
-    """
+    """Whether assisted decoding calls: a criterion has no other sign of it than its callers."""
     method = GENERATION_MODES_MAPPING.get(GenerationMode.ASSISTED_GENERATION)
     if not isinstance(method, str) or not hasattr(GenerationMixin, method):
         release = f"transformers {transformers.__version__}"

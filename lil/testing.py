@@ -1,4 +1,4 @@
-"""Checks that a new detector, penalty or codec keeps the contract of `lil`.
+"""Checks that a new detector or penalty keeps the contract of `lil`.
 
 from lil.testing import check
 check(MyDetector(tokens=40))
@@ -22,7 +22,6 @@ from attention.registry import Registry
 from attention.spec import merge
 from attention.testing import ContractBroken
 from attention.testing.broken import Breach, require, require_aliases, run
-from lil.compression.codecs import CODECS, Codec, Symbols
 from lil.detectors import DETECTORS, Detector, Verdict, Watcher, replay
 from lil.hidden_states import Reading
 from lil.penalties import PENALTIES, Penalty
@@ -35,16 +34,16 @@ PROMPT = b"Find the smallest such number.\n<think>\n"
 
 
 def check(
-    thing: Detector | Penalty | type[Codec],
+    thing: Detector | Penalty,
     *,
     skip: Iterable[str] = (),
     text: Sequence[bytes] | None = None,
     hidden_size: int = 64,
 ) -> dict[str, str]:
-    """Check that a detector, a penalty or a codec keeps its contract, on made-up texts.
+    """Check that a detector or a penalty keeps its contract, on made-up texts.
 
     Args:
-        thing: a detector or a penalty with its parameters, or a codec's class.
+        thing: with its parameters.
         skip: names of checks, of `CHECKS` for this kind, that are broken on purpose.
         text: generated tokens upon which a detector fires, one element each; by default 200 fresh
             tokens and a loop of seven, 1,000 in all.
@@ -55,7 +54,7 @@ def check(
 
     Raises:
         ContractBroken: a check fails; it says what is wrong.
-        InvalidValue: it is none of these, `skip` names no check, or `text` is no list of bytes.
+        InvalidValue: it is neither, `skip` names no check, or `text` is no list of bytes.
     """
     if text is not None and not (
         isinstance(text, Sequence) and all(isinstance(piece, bytes) for piece in text)
@@ -68,9 +67,7 @@ def check(
         return run(thing.name, CHECKS["detector"], case, skip)
     if isinstance(thing, Penalty):
         return run(thing.name, CHECKS["penalty"], thing, skip)
-    if isinstance(thing, type) and issubclass(thing, Codec):
-        return run(thing.name, CHECKS["codec"], thing, skip)
-    raise InvalidValue("thing", thing, "a Detector, a Penalty, or a subclass of Codec")
+    raise InvalidValue("thing", thing, "a Detector or a Penalty")
 
 
 def _declared(registry: Registry[Any], thing: Any) -> str:
@@ -366,53 +363,6 @@ def _calls(penalty: Penalty) -> str:
     return "generated tokens, the prompt on request, padding never; drafts are forgotten"
 
 
-# ---------------------------------------------------------------- codecs
-
-
-def _codec_declared(kind: type[Codec]) -> str:
-    """Found by its path, with a line that describes it."""
-    if "<locals>" not in kind.__qualname__ and kind.__module__ != "__main__":
-        CODECS.find(f"{kind.__module__}:{kind.__qualname__}")
-    line = (kind.__doc__ or "").strip().partition("\n")[0]
-    require(bool(line), "its docstring must have a first line: lists show it")
-    return line
-
-
-def _stream(kind: type[Codec]) -> str:
-    """A size depends on what was fed alone: not on cuts, readings or copies."""
-    symbols = Symbols()
-    try:
-        kind(symbols)
-    except InvalidValue:
-        symbols = Symbols(width=4, alphabet=500)
-    draw = random.Random(0)
-    words = [draw.randrange(256) for _ in range(100)] * 3
-    data = b"".join(word.to_bytes(symbols.width, "little") for word in words)
-
-    def size(data: bytes) -> int:
-        codec = kind(symbols)
-        codec.feed(data)
-        return codec.size()
-
-    for step in (1, 7, 250):
-        codec = kind(symbols)
-        for at in range(0, len(data), step * symbols.width):
-            codec.feed(data[at : at + step * symbols.width])
-            codec.size()
-        reason = "a size must depend neither on how the stream is cut nor on earlier readings"
-        require(codec.size() == size(data), f"{codec.size()} bytes in pieces of {step}: {reason}")
-    half = len(words) // 2 * symbols.width
-    codec = kind(symbols)
-    codec.feed(data[:half])
-    twin = codec.copy()
-    codec.feed(data[half:])
-    twin.feed(data[:half])
-    sizes = (codec.size(), twin.size())
-    reason = "copy() must share nothing that feed() changes"
-    require(sizes == (size(data), size(data[:half] * 2)), f"after copy() {sizes} bytes: {reason}")
-    return "pieces of 1, 7 and 250 symbols are one piece; a copy is independent"
-
-
 #: The checks of each kind, by name.
 CHECKS: Mapping[str, Mapping[str, Callable[[Any], str]]] = {
     "detector": {
@@ -429,5 +379,4 @@ CHECKS: Mapping[str, Mapping[str, Callable[[Any], str]]] = {
         "rows": _rows,
         "calls": _calls,
     },
-    "codec": {"declared": _codec_declared, "stream": _stream},
 }

@@ -88,10 +88,6 @@ class Classifier:
 
         Args:
             states: (N, hidden size).
-
-        Raises:
-            InvalidValue: states of another size.
-            FloatingPointError: a state is not finite.
         """
         if states.dim() != 2 or states.shape[1] != self.hidden_size:
             allowed = f"{self.hidden_size} numbers each: it was trained on {self.model}"
@@ -103,12 +99,7 @@ class Classifier:
         return logits
 
     def probability(self, state: Tensor) -> float:
-        """The probability that the chunk behind this hidden state, (hidden size,), is word salad.
-
-        Raises:
-            InvalidValue: a state of another size.
-            FloatingPointError: it is not finite.
-        """
+        """The probability that the chunk before this state, (hidden size,), is word salad."""
         return float(torch.sigmoid(self.logits(state[None])[0]))
 
     # ------------------------------------------------------------ files
@@ -118,9 +109,6 @@ class Classifier:
 
         Returns:
             The classifier as `load` gives it.
-
-        Raises:
-            InvalidValue: the file cannot be written.
         """
         facts = {"format": FORMAT, "hidden_size": self.hidden_size}
         facts |= {name: getattr(self, name) for name in _FACTS}
@@ -140,14 +128,11 @@ class Classifier:
 
         Args:
             source: a safetensors file, or `package:file` for one that a package ships.
-
-        Raises:
-            InvalidValue: not found, not such a file, or damaged; the reason is named.
         """
         path = _located(str(source))
         try:
             with safe_open(path, framework="pt") as file:
-                found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 metadata = file.metadata() or {}
         except (OSError, SafetensorError) as error:
             allowed = f"a readable safetensors file ({error})"
@@ -159,7 +144,7 @@ class Classifier:
             for name, kind in _FACTS.items():
                 if type(facts[name]) is not kind:
                     raise ValueError(f"{name} is {facts[name]!r}")
-            weight, bias, size = found["weight"], found["bias"], facts["hidden_size"]
+            weight, bias, size = tensors["weight"], tensors["bias"], facts["hidden_size"]
             shapes = (tuple(weight.shape), tuple(bias.shape))
             if shapes != ((1, size), (1,)):
                 raise ValueError(f"shapes {shapes} for a hidden size of {size}")
@@ -187,11 +172,10 @@ def _folder(package: str, source: str) -> Path:
     allowed = "a file, or package:file of a package that is there"
     top, *inside = package.split(".")
     try:
-        found = importlib.util.find_spec(top)
+        spec = importlib.util.find_spec(top)
     except (ImportError, ValueError) as error:
         raise InvalidValue("weights", source, f"{allowed} ({error})") from error
-    places = None if found is None else found.submodule_search_locations
-    for place in places or ():
+    for place in (spec and spec.submodule_search_locations) or ():
         if (folder := Path(place, *inside)).is_dir():
             return folder
     raise InvalidValue("weights", source, f"{allowed} (no package {package!r})")

@@ -35,9 +35,6 @@ def chunk_states(
         block: whose output, see `lil.hidden_states`.
         batch_size: most rows at a time.
         on_step: called after each step with the number of tokens read in it.
-
-    Raises:
-        InvalidValue: no such block.
     """
     ends = [[chunk.end for chunk in chunks(trace.text_pieces)] for trace in traces]
     found = [torch.zeros(0, model.config.get_text_config().hidden_size) for _ in traces]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from attention.errors import InvalidValue
+from attention.errors import InvalidValue, check_int
 
 #: The Word Salad Chopper's embedding model (footnote 3), by its name on the hub.
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -36,11 +36,9 @@ class Embedder(Protocol):
 class TextMatch:
     """Counts of character n-grams: texts are similar when they are the same but for a little.
 
-    The vector space of q-gram profiles (Ukkonen, 1992), compared by cosine. Deterministic, needs no
-    model, and knows nothing of meaning. Case, width and kind of white space are evened out first,
-    and each end is padded, so that a short text has n-grams too. A changed character changes n of
-    them: at the paper's threshold of 0.99 two chunks may differ in one character if they have 300,
-    and shorter ones must be equal but for what is evened out.
+    The vector space of q-gram profiles (Ukkonen, 1992), compared by cosine. Case, width and kind of
+    white space count for nothing, and each end is padded, so that a short text has n-grams too. At
+    the paper's threshold of 0.99 two chunks of 300 characters may differ in one of them.
 
     Args:
         n: characters of an n-gram.
@@ -61,11 +59,9 @@ class TextMatch:
         return {"n": self.n}
 
     def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        columns: dict[str, int] = {}
         counts = [Counter(self._grams(text)) for text in texts]
-        for count in counts:
-            for gram in count:
-                columns.setdefault(gram, len(columns))
+        grams = dict.fromkeys(gram for count in counts for gram in count)
+        columns = {gram: column for column, gram in enumerate(grams)}
         vectors = np.zeros((len(texts), len(columns)))
         for row, count in enumerate(counts):
             for gram, number in count.items():
@@ -118,10 +114,7 @@ class SentenceModel:
         try:
             from sentence_transformers import SentenceTransformer
         except ImportError as error:
-            allowed = (
-                "the package sentence-transformers (`scripts/setup chopper` installs it), "
-                "or the embedder `text`, which needs none"
-            )
+            allowed = "the extra `chopper`, or the embedder `text`, which needs none"
             raise InvalidValue("embedder", self.model, allowed) from error
         try:
             return SentenceTransformer(self.model, trust_remote_code=False)
@@ -159,9 +152,8 @@ class Labeller:
     def __post_init__(self) -> None:
         if not 0 < self.similarity <= 1:
             raise InvalidValue("similarity", self.similarity, "a cosine above 0, at most 1")
-        for name, value in (("window", self.window), ("run", self.run)):
-            if value < 1:
-                raise InvalidValue(name, value, "at least 1 chunk")
+        for name in ("window", "run"):
+            check_int(name, getattr(self, name), 1)
 
     def params(self) -> dict[str, Any]:
         """The parameters, JSON-able."""
@@ -175,15 +167,15 @@ class Labeller:
     def repeats(self, texts: Sequence[str]) -> list[bool]:
         """Of each chunk whether it repeats one of those before it."""
         if not texts:
-            return []  # models cannot be asked for no vectors at all
+            return []  # an embedder requires a text
         vectors = self.embedder.embed(texts)
         # Equal texts have a cosine of 1 but for rounding.
         least = self.similarity - 1e-9
-        found = []
-        for i in range(len(texts)):
-            before = vectors[max(0, i - self.window) : i]
-            found.append(bool(len(before) and np.max(before @ vectors[i]) >= least))
-        return found
+        windows = (vectors[max(0, i - self.window) : i] for i in range(len(texts)))
+        return [
+            bool(len(before) and np.max(before @ vector) >= least)
+            for before, vector in zip(windows, vectors, strict=True)
+        ]
 
     def salad_from(self, texts: Sequence[str]) -> int | None:
         """The first chunk that is word salad; None where none is.

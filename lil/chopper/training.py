@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attention.errors import InvalidValue
+from scipy.stats import mannwhitneyu
+
+from attention.errors import InvalidValue, check_int, check_number
 
 if TYPE_CHECKING:  # help that names the recipe is no reason to wait for torch
     import torch
     from torch import Tensor
-from collections.abc import Sequence
-
-import numpy as np
-import numpy.typing as npt
-from scipy.stats import rankdata
 
 
 class Fit(NamedTuple):
@@ -31,8 +29,7 @@ class Training:
 
     The larger class is drawn down to the smaller one's size, so no weight is left to put on a
     class. Inputs are hidden states as they are, neither centred nor scaled. Where the paper is
-    silent: the layer starts as torch's linear layers do, and is fitted in float64, so that the
-    weights hang as little as possible on the order in which numbers are added.
+    silent: the layer starts as torch's linear layers do, and is fitted in float64.
 
     Args:
         lr: of Adam, without weight decay.
@@ -52,11 +49,9 @@ class Training:
     short: int = 10
 
     def __post_init__(self) -> None:
-        if not self.lr > 0:
-            raise InvalidValue("lr", self.lr, "above 0")
+        check_number("lr", self.lr, "above 0", above=0)
         for name, least in (("batch_size", 1), ("epochs", 1), ("seed", 0), ("short", 0)):
-            if getattr(self, name) < least:
-                raise InvalidValue(name, getattr(self, name), f"at least {least}")
+            check_int(name, getattr(self, name), least)
 
     def params(self) -> dict[str, Any]:
         """The parameters, JSON-able."""
@@ -69,17 +64,10 @@ class Training:
             states: (N, hidden size), the hidden state at the end of each chunk.
             labels: (N,), 1 for word salad, else 0.
             tokens: (N,), each chunk's length.
-
-        Raises:
-            InvalidValue: not one label and length a state, a state that is not finite, or no chunk
-                of one class.
         """
         import torch
         from torch.nn.functional import binary_cross_entropy_with_logits
 
-        if not (len(states) == len(labels) == len(tokens)):
-            sizes = (len(states), len(labels), len(tokens))
-            raise InvalidValue("chunks", sizes, "as many states as labels and lengths")
         draw = torch.Generator().manual_seed(self.seed)
         chosen = self._balanced(labels, tokens > self.short, draw)
         x, y = states[chosen].double(), labels[chosen].double()
@@ -123,29 +111,6 @@ class Training:
         return torch.cat(drawn)
 
 
-def auroc(numbers: Sequence[float], labels: Sequence[int]) -> float | None:
-    """Area under the ROC curve: how often a salad chunk has the higher number, ties half.
-
-    From the sum of ranks (Mann and Whitney, 1947); None where one kind is missing.
-
-    Args:
-        numbers: logits or probabilities.
-        labels: 1 for word salad, else 0.
-
-    Raises:
-        InvalidValue: not one label a number.
-    """
-    if len(numbers) != len(labels):
-        raise InvalidValue("labels", len(labels), f"one a number: {len(numbers)}")
-    salad: npt.NDArray[np.bool_] = np.asarray(labels, dtype=bool)
-    positive, negative = int(salad.sum()), int((~salad).sum())
-    if not positive or not negative:
-        return None
-    ranks = rankdata(np.asarray(numbers, dtype=np.float64))
-    wins = float(ranks[salad].sum()) - positive * (positive + 1) / 2
-    return wins / (positive * negative)
-
-
 def evaluate(
     probabilities: Sequence[float], labels: Sequence[int], threshold: float = 0.5
 ) -> dict[str, Any]:
@@ -155,17 +120,17 @@ def evaluate(
         probabilities: of being word salad, one a chunk.
         labels: 1 for word salad, else 0.
         threshold: a chunk is called word salad above it.
-
-    Raises:
-        InvalidValue: not one label a probability.
     """
-    area = auroc(probabilities, labels)
-    right = sum((p > threshold) == bool(y) for p, y in zip(probabilities, labels, strict=True))
+    salad = [p for p, label in zip(probabilities, labels, strict=True) if label]
+    sound = [p for p, label in zip(probabilities, labels, strict=True) if not label]
     called = sum(p > threshold for p in probabilities)
+    right = sum(p > threshold for p in salad) + sum(p <= threshold for p in sound)
+    # How often a salad chunk has the higher number, ties half.
+    wins = float(mannwhitneyu(salad, sound).statistic) if salad and sound else None
     return {
         "chunks": len(labels),
-        "salad": int(sum(map(bool, labels))),
+        "salad": len(salad),
         "called_salad": int(called),
         "accuracy": right / len(labels) if labels else None,
-        "auroc": area,
+        "auroc": None if wins is None else wins / (len(salad) * len(sound)),
     }

@@ -70,11 +70,7 @@ class Flight:
         return all(row.finish is not None for row in self.rows)
 
     def land(self) -> StepResult:
-        """What it brought; waits until the device has made this step.
-
-        Raises:
-            FloatingPointError: scores of a row that goes on are not finite.
-        """
+        """What it brought; waits until the device has made this step."""
         if self._there is not None:
             self._there.synchronize()
         tokens: list[int] = self._tokens.tolist()

@@ -297,12 +297,7 @@ class Lane:
             self.due = PendingAction(verdict, action, self._kept(verdict, action))
 
     def _kept(self, verdict: Verdict, action: Action) -> int:
-        """How many tokens stay when the verdict is acted upon.
-
-        Raises:
-            InvalidValue: an action that goes back, and a verdict without an anchor.
-            RuntimeError: the verdict names a token that is not there.
-        """
+        """How many tokens stay when the verdict is acted upon."""
         if not action.rewinds:
             # Without a cue something must be left to go on from: the first token, which was chosen
             # when the prompt had been read and is the same in every run.
@@ -324,11 +319,7 @@ class Lane:
         return self._observers.returns()
 
     def snapshot(self, due: PendingAction, tokens: int) -> AttentionCache:
-        """The state of so many tokens.
-
-        Raises:
-            RuntimeError: the detector did not say that it may go back there.
-        """
+        """The state of so many tokens."""
         if tokens not in self.snapshots:
             raise RuntimeError(
                 f"{due.verdict.detector} goes back to token {tokens}, which its `returns` did "

@@ -274,11 +274,7 @@ class DecodeLoop:
 
     @torch.inference_mode()
     def _act(self, batch: Batch, row: Lane, due: PendingAction) -> bool:
-        """Bring the model's state to where the output is cut, and let the row go on from there.
-
-        Returns:
-            Whether the row left its batch.
-        """
+        """Bring the model's state to where the output is cut, and let the row go on from there."""
         started = time.perf_counter()
         state = max(due.kept, 1)
         if state < len(row.new_ids):
@@ -357,11 +353,11 @@ class DecodeLoop:
 
 
 def _widened(logits: Tensor) -> Tensor:
-    """Half precision is widened before anything continues_after_verdict on it; float64 stays."""
+    """Half precision is widened before anything acts on it; float64 stays."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _lag(device: torch.device, options: DecodeOptions) -> int:
     """Decode steps to launch before looking at the tokens of one."""
-    continues_after_verdict = any(not detector.action.ends for detector in options.detectors)
-    return 0 if continues_after_verdict or devices.is_synchronous(device) else 1
+    acts = any(not detector.action.ends for detector in options.detectors)
+    return 0 if acts or devices.is_synchronous(device) else 1

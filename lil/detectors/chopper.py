@@ -113,11 +113,7 @@ class Chopper(SignalDetector):
         return replace(self, threshold=1.0)  # nothing is above it
 
     def require_tokens(self, table: Sequence[bytes]) -> None:
-        """Refuse a tokenizer none of whose tokens could end a chunk.
-
-        Raises:
-            InvalidValue: no token holds a blank line.
-        """
+        """Refuse a tokenizer none of whose tokens could end a chunk."""
         super().require_tokens(table)
         if not any(map(ends_chunk, table)):
             allowed = f"one with a token that holds {BLANK_LINE!r}: no other ends a chunk"
@@ -145,12 +141,7 @@ class Chunks(SignalWatcher[Chopper]):
         return ends_chunk(piece)
 
     def number(self, reading: Reading) -> float:
-        """The probability that the chunk is word salad.
-
-        Raises:
-            InvalidValue: a hidden state of another size than the classifier's.
-            FloatingPointError: it is not finite.
-        """
+        """The probability that the chunk is word salad."""
         classifier = self.detector.classifier
         return classifier.probability(reading.hidden(classifier.block))
 

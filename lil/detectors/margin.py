@@ -74,11 +74,7 @@ class Margin(SignalDetector):
         return replace(self, below=0)
 
     def require_tokens(self, table: Sequence[bytes]) -> None:
-        """Refuse a tokenizer without the token.
-
-        Raises:
-            InvalidValue: no token has these bytes.
-        """
+        """Refuse a tokenizer without the token."""
         super().require_tokens(table)
         if self.end.encode() not in table:
             allowed = f"one with a token {self.end!r}, or another `end`"

@@ -116,11 +116,7 @@ class Similarities(SignalWatcher[Stall]):
         return True
 
     def number(self, reading: Reading) -> float:
-        """How similar the state is to the `before`-th most similar one.
-
-        Raises:
-            FloatingPointError: it is not finite.
-        """
+        """How similar the state is to the `before`-th most similar one."""
         state = reading.hidden(self.detector.block).float().cpu().numpy()
         length = float(np.linalg.norm(state))
         if not np.isfinite(length):

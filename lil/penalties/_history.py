@@ -167,9 +167,6 @@ class Penalty(LogitsProcessor, ABC):
         Args:
             input_ids: (B, n), every row's prompt and generated tokens.
             scores: (B, V), raw scores of the next token.
-
-        Raises:
-            InvalidValue: shapes that do not belong together.
         """
         if self.neutral:
             return scores
@@ -299,11 +296,7 @@ def emptied(history: Tensor, lengths: Tensor) -> Tensor:
 
 
 def token_ids(field: str, value: object) -> tuple[int, ...]:
-    """A list of token ids as a parameter.
-
-    Raises:
-        InvalidValue: it is none.
-    """
+    """A list of token ids as a parameter."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise InvalidValue(field, value, "a list of whole numbers, token ids")
     return tuple(check_int(field, token) for token in value)

@@ -64,9 +64,5 @@ names, find, known, describe = CODECS.names, CODECS.find, CODECS.known, CODECS.d
 
 
 def new(name: str, symbols: Symbols = TEXT) -> Codec:
-    """An empty codec by name, or by `module:Class`, for a stream of `symbols`.
-
-    Raises:
-        InvalidValue: no codec has this name, or it needs to know an alphabet that is None.
-    """
+    """An empty codec by name, or by `module:Class`, for a stream of `symbols`."""
     return find(name)(symbols)

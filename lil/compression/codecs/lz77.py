@@ -53,9 +53,6 @@ def encode(symbols: Sequence[int], search: int = SEARCH, ahead: int = AHEAD) -> 
     Args:
         symbols: numbers from 0; 0 is what the search buffer is filled with at the start.
         search, ahead: lengths of the two buffers, in symbols.
-
-    Raises:
-        InvalidValue: a buffer without room for a symbol.
     """
     _check_buffers(search, ahead)
     triples, at = [], 0
@@ -67,11 +64,7 @@ def encode(symbols: Sequence[int], search: int = SEARCH, ahead: int = AHEAD) -> 
 
 
 def decode(triples: Iterable[Triple], search: int = SEARCH) -> list[int]:
-    """The sequence that `encode` was given, with the same search buffer.
-
-    Raises:
-        InvalidValue: a triple points outside the search buffer.
-    """
+    """The sequence that `encode` was given, with the same search buffer."""
     text = [0] * search
     for p, length, c in triples:
         if not 0 <= p < search or length < 0:
@@ -87,9 +80,6 @@ def codeword(search: int, ahead: int, alphabet: int) -> int:
     """Length L_c of one fixed-length codeword, in symbols: p and l as numbers to base |A|, and c.
 
     Appendix B's, where the search buffer is n - Ls symbols long and the look-ahead buffer Ls.
-
-    Raises:
-        InvalidValue: a buffer without room for a symbol, or an alphabet below 2.
     """
     _check_buffers(search, ahead)
     if alphabet < 2:

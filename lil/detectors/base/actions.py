@@ -162,11 +162,7 @@ ACTIONS: Mapping[str, type[Action]] = {a.name: a for a in (Stop, Answer, Regener
 
 
 def action(value: OnStop) -> Action:
-    """An action from its name, from `to_dict`'s table, or as it is.
-
-    Raises:
-        InvalidValue: none of these, an unknown name or parameter, or a value it refuses.
-    """
+    """An action from its name, from `to_dict`'s table, or as it is."""
     if isinstance(value, Action):
         return value
     if not isinstance(value, (str, Mapping)):
@@ -191,9 +187,6 @@ def cue_ids(what: Action, tokenizer: Any, table: Sequence[bytes]) -> list[int]:
         what: the action.
         tokenizer: of the model that is given the cue.
         table: bytes of each of its token ids.
-
-    Raises:
-        InvalidValue: a cue with words that the tokenizer does not have.
     """
     cue, _ = what.gives
     if not cue:

@@ -139,11 +139,7 @@ class Detector(ABC):
 
     @classmethod
     def steps(cls) -> tuple[str, Sequence[Any]]:
-        """The `ladder`: a parameter and values of it; an empty name and none where there is none.
-
-        Raises:
-            InvalidValue: it has another form, or names no parameter.
-        """
+        """The `ladder`: a parameter and its values; an empty name and no values without one."""
         ladder: object = cls.ladder
         match ladder:
             case (str(name), (tuple() | list()) as values):
@@ -203,9 +199,6 @@ class Detector(ABC):
 
         Args:
             table: bytes of each token id.
-
-        Raises:
-            InvalidValue: it could not.
         """
         require_end(table, self.region)
 
@@ -214,9 +207,6 @@ class Detector(ABC):
 
         Args:
             text: prompt and output.
-
-        Raises:
-            InvalidValue: the thinking alone is watched, and there is none.
         """
         require_thinking(text, self.region)
 
@@ -249,12 +239,7 @@ class Watcher(ABC, Generic[D]):
         self.tracker = RegionTracker(detector.region, prompt)
 
     def update(self, pieces: Sequence[bytes]) -> Verdict | None:
-        """See the next generated tokens, one element each; the verdict, once there is one.
-
-        Raises:
-            InvalidValue: one bytes or str object, whose elements would be bytes, not tokens; or
-                `push` gave something else than a verdict.
-        """
+        """See the next generated tokens, one element each; the verdict, once there is one."""
         given: object = pieces
         if isinstance(given, (bytes, str)):
             raise InvalidValue("pieces", pieces, "a list with the bytes of each token")

@@ -104,9 +104,6 @@ def require_end(table: Sequence[bytes], region: str | None) -> None:
     Args:
         table: the bytes of each of its tokens.
         region: what is watched.
-
-    Raises:
-        InvalidValue: there is none.
     """
     if region == "thinking" and not any(end in table for end in _ENDS):
         marks = " or ".join(end.decode() for end in _ENDS)
@@ -120,9 +117,6 @@ def require_thinking(text: bytes, region: str | None) -> None:
     Args:
         text: prompt and output.
         region: what is watched.
-
-    Raises:
-        InvalidValue: nothing in it opens or ends thinking.
     """
     if region == "thinking" and not any(mark in text for mark in (*_OPENS, *_ENDS)):
         marks = " or ".join(mark.decode() for mark in _OPENS)

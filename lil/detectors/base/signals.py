@@ -69,12 +69,7 @@ class SignalWatcher(Watcher[D]):
         """The verdict that the numbers so far bring, once `tokens` are there."""
 
     def push(self, piece: bytes) -> Verdict | None:
-        """See the next token; the verdict one token after the number that decided.
-
-        Raises:
-            InvalidValue: no stored number where one is asked for.
-            RuntimeError: `see` was not called since it was.
-        """
+        """See the next token; the verdict one token after the number that decided."""
         if self.asked is not None:
             self._settle(self._recalled(self.asked))
         verdict = self.judge()
@@ -105,11 +100,7 @@ class SignalWatcher(Watcher[D]):
         return self.asked is not None and self.recalled is None
 
     def see(self, reading: Reading) -> None:
-        """What was computed at the newest token.
-
-        Raises:
-            RuntimeError: it is not wanted.
-        """
+        """What was computed at the newest token."""
         if not self.wants:
             raise RuntimeError(f"{self.detector.name}: the newest token is none that {self.event}")
         self._settle(self.number(reading))
@@ -119,11 +110,7 @@ class SignalWatcher(Watcher[D]):
         return {self.detector.signal: tuple(self.numbers)}
 
     def recall(self, signals: Mapping[str, Signal]) -> None:
-        """Take numbers from here instead of from the model.
-
-        Raises:
-            InvalidValue: not ascending pairs of tokens and a number within its bounds.
-        """
+        """Take numbers from here instead of from the model."""
         name, last = self.detector.signal, 0
         for tokens, number in signals[name]:
             if not (tokens > last and self.least <= number <= self.most):

@@ -97,20 +97,12 @@ class Combination(Detector):
         return replace(self, parts=parts) if parts else None
 
     def require_tokens(self, table: Sequence[bytes]) -> None:
-        """Refuse a tokenizer with whose tokens a part could never fire.
-
-        Raises:
-            InvalidValue: it could not.
-        """
+        """Refuse a tokenizer with whose tokens a part could never fire."""
         for part in self.detectors:
             part.require_tokens(table)
 
     def require_text(self, text: bytes) -> None:
-        """Refuse a finished text on which a part could never have fired.
-
-        Raises:
-            InvalidValue: it could not.
-        """
+        """Refuse a finished text on which a part could never have fired."""
         for part in self.detectors:
             part.require_text(text)
 

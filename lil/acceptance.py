@@ -96,7 +96,7 @@ def acceptance(
     for at, text in enumerate(texts):
         if not text.prompt_ids:
             raise InvalidValue(f"texts[{at}].prompt_ids", text.prompt_ids, "one token or more")
-    found: dict[int, Acceptance] = {}
+    results: dict[int, Acceptance] = {}
     # Texts of one length end together, so that no row is carried on behind its end for long.
     order = sorted(
         (at for at, text in enumerate(texts) if len(text.new_ids) > 1),
@@ -105,11 +105,13 @@ def acceptance(
     with backend.on(model, engine) as cache:
         for begin in range(0, len(order), batch_size):
             those = order[begin : begin + batch_size]
-            found.update(zip(those, _read(model, cache, [texts[at] for at in those]), strict=True))
+            results.update(
+                zip(those, _read(model, cache, [texts[at] for at in those]), strict=True)
+            )
             if on_texts is not None:
                 on_texts(len(those))
     nothing = Acceptance(np.zeros(0, dtype=bool), 0.0)
-    return [found.get(at, nothing) for at in range(len(texts))]
+    return [results.get(at, nothing) for at in range(len(texts))]
 
 
 @torch.inference_mode()
@@ -145,9 +147,9 @@ def _prompts(model: Any, cache: AttentionCache, texts: Sequence[Text]) -> Attent
         mask[row, width - len(text.prompt_ids) :] = 1
     own = cache.new(prompts=[len(text.prompt_ids) for text in texts])
     places = (mask.cumsum(1) - 1).clip(min=0)
-    given = (devices.put(x, model.device, torch.int64) for x in (ids, mask, places))
+    inputs = (devices.put(x, model.device, torch.int64) for x in (ids, mask, places))
     names = ("input_ids", "attention_mask", "position_ids")
-    _scores(model, own, **dict(zip(names, given, strict=True)))
+    _scores(model, own, **dict(zip(names, inputs, strict=True)))
     return own
 
 

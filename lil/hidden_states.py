@@ -39,12 +39,12 @@ class HiddenStates:
     def __init__(
         self, model: Any, blocks: Sequence[int], compared: Mapping[bytes, int] | None = None
     ) -> None:
-        found = _blocks(model) if blocks else ()
-        self._model, self._count = model, len(found)
+        modules = _blocks(model) if blocks else ()
+        self._model, self._count = model, len(modules)
         self._hooked: dict[int, nn.Module] = {}
         for block in blocks:
             index = self._index(block)
-            self._hooked[index] = found[index]
+            self._hooked[index] = modules[index]
         self._compared = dict(compared or {})
         self._handles: list[RemovableHandle] = []
         self._newest: dict[int, Tensor] = {}
@@ -105,14 +105,14 @@ class HiddenStates:
         return self._newest[index]
 
     def margin(self, token: bytes) -> Tensor:
-        """How far the best token's log-probability is above this token's, (B,), float32 or wider."""
+        """How far the best token's log-probability is above this one's, (B,), float32 or wider."""
         if token not in self._compared:
             raise InvalidValue("token", token, f"one that is compared: {sorted(self._compared)}")
         if token not in self._margins:
             raise RuntimeError("margins before the first forward")
         return self._margins[token]
 
-    def held(self, copied: Callable[[Tensor], Tensor]) -> HiddenStates:
+    def snapshot(self, copied: Callable[[Tensor], Tensor]) -> HiddenStates:
         """Copies of the newest states, which stay what they are while the model goes on."""
         twin = copy.copy(self)
         twin._newest = {index: copied(states) for index, states in self._newest.items()}

@@ -47,20 +47,20 @@ class _Calls(CallSequence):
 
     def __init__(self, prompt_tokens: int | None, mask_tokens: int | None) -> None:
         super().__init__()
-        self._given, self._mask_tokens = prompt_tokens, mask_tokens
+        self._width_of_prompts, self._mask_tokens = prompt_tokens, mask_tokens
 
     def prompt_width(self, ids: Tensor) -> int:
         width = ids.shape[1]
-        if self._given is None:
+        if self._width_of_prompts is None:
             return self._known() if _drafted() else max(0, width - 1)
-        if self._given >= width:
+        if self._width_of_prompts >= width:
             allowed = f"fewer than the {width} columns of the first call"
-            raise InvalidValue("prompt_tokens", self._given, allowed)
-        return self._given
+            raise InvalidValue("prompt_tokens", self._width_of_prompts, allowed)
+        return self._width_of_prompts
 
     def follow(self, ids: Tensor) -> int:
         last = super().follow(ids)
-        if last and ids.shape[1] > last + 1 and self._given is None:
+        if last and ids.shape[1] > last + 1 and self._width_of_prompts is None:
             self._known()  # drafts, though nothing said so at the first call
         return last
 
@@ -158,7 +158,7 @@ class StopOn(StoppingCriteria):
         eos = eos_token_id if isinstance(eos_token_id, Iterable) else [eos_token_id]
         self._pad = tokenizer.pad_token_id if pad_token_id is None else pad_token_id
         behind = getattr(getattr(model, "generation_config", None), "pad_token_id", None)
-        self._ends = {int(one) for one in (*eos, self._pad, behind) if one is not None}
+        self._ends = {int(token) for token in (*eos, self._pad, behind) if token is not None}
         self._mask = None if attention_mask is None else attention_mask.bool().tolist()
         if self._ends:
             # `generate()` pads rows that have ended only where some criterion has this attribute.

@@ -157,7 +157,7 @@ class Trace:
 
     def to_dict(self) -> dict[str, Any]:
         """The trace in JSON's types; `from_dict` gives it back."""
-        record = {one.name: getattr(self, one.name) for one in fields(self)}
+        record = {item.name: getattr(self, item.name) for item in fields(self)}
         record["prompt_ids"] = list(self.prompt_ids)
         record["new_ids"] = list(self.new_ids)
         record["prompt_bytes"] = _to_text(self.prompt_bytes)
@@ -186,7 +186,7 @@ class Trace:
         Raises:
             InvalidValue: a field is missing, unknown, or cannot be read.
         """
-        known = [one.name for one in fields(cls)]
+        known = [item.name for item in fields(cls)]
         if not isinstance(record, Mapping):
             raise InvalidValue("trace", record, "a record written by Trace.to_dict")
         for name in (*known, *record):
@@ -263,7 +263,7 @@ class TraceFields(msgspec.Struct, forbid_unknown_fields=True):
         data, ends = self.pieces.bytes(), [*accumulate(self.pieces.lengths)]
         values["prompt_bytes"] = self.prompt_bytes.bytes()
         values["pieces"] = tuple(map(data.__getitem__, map(slice, [0, *ends], ends)))
-        values["checks"] = tuple(Cost(*msgspec.structs.astuple(one)) for one in self.checks)
+        values["checks"] = tuple(Cost(*msgspec.structs.astuple(item)) for item in self.checks)
         return Trace(**values)
 
 

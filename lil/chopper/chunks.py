@@ -37,12 +37,12 @@ def chunks(pieces: Sequence[bytes]) -> list[Chunk]:
     Args:
         pieces: bytes of each generated token.
     """
-    found, start = [], 0
+    complete, start = [], 0
     for end, piece in enumerate(pieces, start=1):
         if ends_chunk(piece):
-            found.append(Chunk(start, end))
+            complete.append(Chunk(start, end))
             start = end
-    return found
+    return complete
 
 
 class Streaks:
@@ -78,7 +78,7 @@ class Streaks:
         self.short_streak = check_int("short_streak", short_streak, 1)
         self.long = self.brief = 0
         self.tokens = 0
-        self.kept = 0  # tokens up to the end of the last cold chunk
+        self.cold_end = 0  # tokens up to the end of the last cold chunk
         self.hot: list[float] = []  # probabilities of the chunks since then
 
     def push(self, tokens: int, p: float) -> bool:
@@ -91,7 +91,7 @@ class Streaks:
         self.tokens += tokens
         if not p > self.threshold:
             self.long = self.brief = 0
-            self.kept = self.tokens
+            self.cold_end = self.tokens
             self.hot.clear()
             return False
         self.hot.append(p)

@@ -37,7 +37,7 @@ def chunk_states(
         on_step: called after each step with the number of tokens read in it.
     """
     ends = [[chunk.end for chunk in chunks(trace.text_pieces)] for trace in traces]
-    found = [torch.zeros(0, model.config.get_text_config().hidden_size) for _ in traces]
+    collected = [torch.zeros(0, model.config.get_text_config().hidden_size) for _ in traces]
     # Rows of like length together, longest first: then a batch only ever loses its last rows.
     order = sorted((i for i in range(len(traces)) if ends[i]), key=lambda i: -ends[i][-1])
     with HiddenStates(model, [block]) as states, backend.on(model) as first:
@@ -47,8 +47,8 @@ def chunk_states(
             cache = first if at == 0 else first.new()
             read = _read(model, cache, batch, lambda: states[block], on_step)
             for row, parts in zip(rows, read, strict=True):
-                found[row] = torch.stack(parts)
-    return found
+                collected[row] = torch.stack(parts)
+    return collected
 
 
 @torch.inference_mode()
@@ -70,7 +70,7 @@ def _read(
         position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0).to(model.device),
         **call,
     )
-    found: list[list[Tensor]] = [[] for _ in batch]
+    collected: list[list[Tensor]] = [[] for _ in batch]
     rows = len(batch)
     for step in range(batch[0][1][-1]):
         left = sum(ends[-1] > step for _, ends in batch)
@@ -79,11 +79,11 @@ def _read(
             rows = left
         tokens = torch.tensor([[trace.new_ids[step]] for trace, _ in batch[:rows]])
         model(input_ids=tokens.to(model.device), position_ids=cache.seen[:, None], **call)
-        ended = [row for row in range(rows) if batch[row][1][len(found[row])] == step + 1]
+        ended = [row for row in range(rows) if batch[row][1][len(collected[row])] == step + 1]
         if ended:
             states = newest().float().cpu()
             for row in ended:
-                found[row].append(states[row])
+                collected[row].append(states[row])
         if on_step is not None:
             on_step(rows)
-    return found
+    return collected

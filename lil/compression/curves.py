@@ -21,9 +21,9 @@ def curve(source: str | bytes, every_bytes: int = 1000, codec: str = "deflate") 
     Raises:
         InvalidValue: no text, `every_bytes` below 1, or an unknown codec.
     """
-    given: object = source
-    if not isinstance(given, (str, bytes, bytearray)):
-        raise InvalidValue("source", given, "a text, or bytes")
+    value: object = source
+    if not isinstance(value, (str, bytes, bytearray)):
+        raise InvalidValue("source", value, "a text, or bytes")
     check_int("every_bytes", every_bytes, 1)
     data = source.encode() if isinstance(source, str) else source
     meter = Meter(codec)

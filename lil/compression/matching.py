@@ -20,13 +20,13 @@ EMPTY = -1
 """Stands in a ring where a row has no token yet; equal to no token."""
 
 
-def spare_places(held: int, device: torch.device) -> int:
-    """Places to add to a history of so many that is full.
+def spare_places(places: int, device: torch.device) -> int:
+    """Places to add to a full history of `places`.
 
     One on a CPU, where every place costs time; elsewhere as many again, so that shapes seldom
     change.
     """
-    return 1 if devices.is_synchronous(device) else max(64, held)
+    return 1 if devices.is_synchronous(device) else max(64, places)
 
 
 class Matcher:
@@ -59,7 +59,7 @@ class Matcher:
         self.tokens = torch.empty((rows, 0), dtype=torch.int64, device=device)
         self.lengths = torch.zeros_like(self.tokens, dtype=torch.int32)
         self._breakers = sorted(breakers)
-        self._held = 0  # places in use: the tokens of the longest row, at most `size`
+        self._used = 0  # places in use: the tokens of the longest row, at most `size`
 
     @property
     def nbytes(self) -> int:
@@ -70,14 +70,14 @@ class Matcher:
         """Append `newest` (B,), leaving rows alone where `live` (B,) is False."""
         newest = newest[:, None]
         old_tokens, old_lengths = self.tokens, self.lengths
-        if self._held != self.size:
-            if self._held == old_tokens.shape[1]:
+        if self._used != self.size:
+            if self._used == old_tokens.shape[1]:
                 # Grown on the left: lengths belong to distances, so the new places are the oldest.
-                spare = spare_places(self._held, newest.device)
-                more = (spare if self.size is None else min(spare, self.size - self._held), 0)
+                spare = spare_places(self._used, newest.device)
+                more = (spare if self.size is None else min(spare, self.size - self._used), 0)
                 old_tokens = torch.nn.functional.pad(old_tokens, more, value=EMPTY)
                 old_lengths = torch.nn.functional.pad(old_lengths, more)
-            self._held += 1
+            self._used += 1
         tokens = torch.cat((old_tokens[:, 1:], newest), dim=1)
         matched = tokens == newest
         if self._breakers:
@@ -97,7 +97,7 @@ class Matcher:
         # A copy: a view would hold on to all of the history.
         self.tokens = (history if self.size is None else history[:, -self.size :]).clone()
         self.lengths = torch.zeros_like(self.tokens, dtype=torch.int32)
-        n = self._held = self.tokens.shape[1]
+        n = self._used = self.tokens.shape[1]
         fit = self.tokens != EMPTY
         if self._breakers:
             fit &= ~self.breaks(self.tokens)
@@ -114,10 +114,10 @@ class Matcher:
 
     def breaks(self, tokens: Tensor) -> Tensor:
         """Which of these tokens are breakers; `torch.isin` may look for distinct ones, and wait."""
-        found = torch.zeros_like(tokens, dtype=torch.bool)
+        hits = torch.zeros_like(tokens, dtype=torch.bool)
         for breaker in self._breakers:
-            found |= tokens == breaker
-        return found
+            hits |= tokens == breaker
+        return hits
 
     def rows(self, which: Tensor) -> Matcher:
         """A matcher of these rows (B,) alone, in this order."""
@@ -129,13 +129,13 @@ class Matcher:
         """A matcher of this one's rows and then those of another with the same parameters."""
         twin = self.copy()
         places = max(self.tokens.shape[1], other.tokens.shape[1])
-        mine, theirs = ((places - one.tokens.shape[1], 0) for one in (self, other))
+        left, right = ((places - matcher.tokens.shape[1], 0) for matcher in (self, other))
         pad = torch.nn.functional.pad
         twin.tokens = torch.cat(
-            (pad(self.tokens, mine, value=EMPTY), pad(other.tokens, theirs, value=EMPTY))
+            (pad(self.tokens, left, value=EMPTY), pad(other.tokens, right, value=EMPTY))
         )
-        twin.lengths = torch.cat((pad(self.lengths, mine), pad(other.lengths, theirs)))
-        twin._held = max(self._held, other._held)
+        twin.lengths = torch.cat((pad(self.lengths, left), pad(other.lengths, right)))
+        twin._used = max(self._used, other._used)
         return twin
 
     def cropped(self, places: int) -> Matcher:
@@ -150,7 +150,7 @@ class Matcher:
         cut = self.tokens.shape[1] - places
         # A copy: a view would hold on to what was cut off.
         twin.tokens, twin.lengths = self.tokens[:, cut:].clone(), self.lengths[:, cut:].clone()
-        twin._held = places
+        twin._used = places
         return twin
 
     def copy(self) -> Matcher:

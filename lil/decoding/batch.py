@@ -58,7 +58,7 @@ class Flight:
         # No token is below 0.
         self._tokens = devices.fetch(torch.where(finite, tokens, -1))
         self._stats = None if stats is None else _fetched(stats)
-        self._states = states.held(devices.fetch)
+        self._states = states.snapshot(devices.fetch)
         self._there: torch.cuda.Event | None = None
         if tokens.device.type == "cuda":
             self._there = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -83,8 +83,8 @@ class Flight:
 
 def _fetched(stats: RowStats) -> RowStats:
     """Statistics with all numbers on their way to the host; most are there."""
-    held = {one.name: getattr(stats, one.name) for one in fields(stats)}
-    away = {name: x for name, x in held.items() if x is not None and x.device.type != "cpu"}
+    values = {column.name: getattr(stats, column.name) for column in fields(stats)}
+    away = {name: x for name, x in values.items() if x is not None and x.device.type != "cpu"}
     return replace(stats, **{name: devices.fetch(x) for name, x in away.items()}) if away else stats
 
 

@@ -117,10 +117,10 @@ def _check_forced(options: DecodeOptions, requests: Sequence[Request]) -> None:
     for index, request in enumerate(requests):
         if not request.forced:
             continue
-        for one in options.detectors:
-            if one.signals or not one.action.ends:
+        for detector in options.detectors:
+            if detector.signals or not detector.action.ends:
                 allowed = "none beside a detector that acts or reads: it must see them decoded"
-                raise InvalidValue("forced", one.name, allowed)
+                raise InvalidValue("forced", detector.name, allowed)
         if any(probe.signals - request.signals.keys() for probe in options.probes):
             allowed = "the signals of forced tokens, for every probe"
             raise InvalidValue(f"signals[{index}]", [*request.signals], allowed)

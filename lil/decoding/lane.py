@@ -38,17 +38,16 @@ class Observers:
         self._since: int | None = None  # tokens before those that a second verdict is about
 
     def probe(
-        self, probes: Sequence[Detector], given: Sequence[bytes], known: Mapping[str, Signal]
+        self, probes: Sequence[Detector], pieces: Sequence[bytes], known: Mapping[str, Signal]
     ) -> None:
         """Record signals from here on.
 
         Args:
             probes: detectors whose signals are recorded and whose verdicts are ignored.
-            given: the tokens there are. The last of them is shown: its hidden state is the first to
-                come.
+            pieces: bytes of the tokens there are. The last is shown: its hidden state comes first.
             known: their signals from another run of them.
         """
-        self._skipped = max(0, len(given) - 1)
+        self._skipped = max(0, len(pieces) - 1)
         self._known = {
             name: tuple(at for at in signal if at[0] <= self._skipped)
             for name, signal in known.items()
@@ -56,7 +55,7 @@ class Observers:
         # Of the whole output: whoever replays the trace says what is watched.
         self._probes = [probe.quiet().everywhere().watch(self._prompt) for probe in probes]
         for probe in self._probes:
-            probe.update(given[-1:])
+            probe.update(pieces[-1:])
         self._readers += self._probes
 
     def judge(self, piece: bytes) -> tuple[Verdict, Action] | None:
@@ -120,17 +119,17 @@ class Observers:
 
     def signals(self, tokens: int) -> dict[str, Signal]:
         """What readers made of the first `tokens` tokens."""
-        found = dict(self._signals)
+        signals = dict(self._signals)
         if self._since is not None:
-            return found
+            return signals
         for reader in self._readers:
             probing = any(reader is probe for probe in self._probes)
             skipped = self._skipped if probing else 0
             for name, signal in reader.seen().items():
                 before = self._known.get(name, ()) if probing else ()
                 own = tuple((n + skipped, value) for n, value in signal)
-                found[name] = tuple(at for at in (*before, *own) if at[0] <= tokens)
-        return found
+                signals[name] = tuple(at for at in (*before, *own) if at[0] <= tokens)
+        return signals
 
 
 @dataclass(frozen=True)
@@ -155,11 +154,11 @@ class RunContext:
 
 
 class PendingAction(NamedTuple):
-    """A verdict to be acted upon: the model's state goes back to `kept` tokens first."""
+    """A verdict to be acted upon: the model's state goes back to `cut` tokens first."""
 
     verdict: Verdict
     action: Action
-    kept: int
+    cut: int
 
 
 class Lane:
@@ -187,7 +186,7 @@ class Lane:
         self.prefill_sec = 0.0
         self.started_at = 0.0  # the batch's decode seconds when this row joined
         self._cap = request.max_new_tokens or shared.options.max_new_tokens
-        self._given: deque[int] = deque()  # tokens that come next, whatever is sampled
+        self._queued: deque[int] = deque()  # tokens that come next, whatever is sampled
         self._limit: int | None = None  # most tokens of the output, after an action
         options = shared.options
         self.prompt_bytes = b"".join(shared.table[i] for i in self.prompt_ids)
@@ -260,13 +259,13 @@ class Lane:
 
     def take(self, sampled: int) -> int:
         """The next token: a given one if there is any, else the sampled one; it is appended."""
-        token = self._given.popleft() if self._given else sampled
+        token = self._queued.popleft() if self._queued else sampled
         self.append(token)
         return token
 
     def take_given(self) -> None:
         """The next token, a given one, where no scores wait for it."""
-        self.append(self._given.popleft())
+        self.append(self._queued.popleft())
 
     def append(self, token: int) -> None:
         self.new_ids.append(token)
@@ -279,9 +278,9 @@ class Lane:
         elif self.decoded >= self._cap or len(self.new_ids) == self._limit:
             self.finish = "length"
         else:
-            found = self._observers.judge(self.pieces[-1])
-            if found is not None:
-                self._conclude(*found)
+            conclusion = self._observers.judge(self.pieces[-1])
+            if conclusion is not None:
+                self._conclude(*conclusion)
 
     def _conclude(self, verdict: Verdict, action: Action) -> None:
         """End here, or leave it to the loop to act: what the model holds may have to change."""
@@ -294,23 +293,23 @@ class Lane:
             self._observers.off(verdict.token)
             self.drop(verdict.token)
         else:
-            self.due = PendingAction(verdict, action, self._kept(verdict, action))
+            self.due = PendingAction(verdict, action, self._cut_of(verdict, action))
 
-    def _kept(self, verdict: Verdict, action: Action) -> int:
+    def _cut_of(self, verdict: Verdict, action: Action) -> int:
         """How many tokens stay when the verdict is acted upon."""
         if not action.rewinds:
             # Without a cue something must be left to go on from: the first token, which was chosen
             # when the prompt had been read and is the same in every run.
-            kept = verdict.token if action.gives[0] else max(verdict.token, 1)
+            cut = verdict.token if action.gives[0] else max(verdict.token, 1)
         elif verdict.anchor is None:
             allowed = f"an action that goes on from there: {verdict.detector} names no anchor"
             raise InvalidValue("on_stop", action.name, allowed)
         else:
-            kept = verdict.anchor
-        if not 0 <= kept <= len(self.new_ids):
-            where = f"token {kept} of {len(self.new_ids)}"
+            cut = verdict.anchor
+        if not 0 <= cut <= len(self.new_ids):
+            where = f"token {cut} of {len(self.new_ids)}"
             raise RuntimeError(f"{verdict.detector} goes back to {where}")
-        return kept
+        return cut
 
     # Acting on a verdict
 
@@ -329,37 +328,37 @@ class Lane:
 
     def act(self, due: PendingAction) -> None:
         """Cut the output, line up the cue, note what was done; the model's state is not ours."""
-        verdict, action, kept = due
+        verdict, action, cut = due
         cue, tokens = action.gives
         self.due = None
         self.snapshots.clear()
         step = len(self.new_ids)
         if action.watched:
-            self._observers.again(kept, self.prompt_bytes + b"".join(self.pieces[:kept]), cue)
+            self._observers.again(cut, self.prompt_bytes + b"".join(self.pieces[:cut]), cue)
         else:
-            self._observers.off(kept)
-        self.drop(kept)
-        self._given.extend(self._shared.cues[cue] if cue else ())
+            self._observers.off(cut)
+        self.drop(cut)
+        self._queued.extend(self._shared.cues[cue] if cue else ())
         if tokens is not None:
-            self._limit = kept + len(self._given) + tokens
+            self._limit = cut + len(self._queued) + tokens
         self.acted = {
             **action.to_dict(),
             "detector": verdict.detector,
             "step": step,
-            "kept": kept,
-            "dropped": step - kept,
-            "cue_tokens": len(self._given),
+            "kept": cut,
+            "dropped": step - cut,
+            "cue_tokens": len(self._queued),
             "evidence": dict(verdict.evidence),
         }
 
-    def drop(self, kept: int) -> None:
-        """Forget all tokens but the first `kept`; what they cost stays."""
-        if kept == len(self.new_ids):
+    def drop(self, cut: int) -> None:
+        """Forget all tokens but the first `cut`; what they cost stays."""
+        if cut == len(self.new_ids):
             return
-        self.dropped += self.new_ids[kept:]
-        del self.new_ids[kept:], self.pieces[kept:]
-        self.costs = [cost for cost in self.costs if cost.tokens <= kept]
-        curve = [point for point in self.curve if (point[0] or 0) <= kept]
+        self.dropped += self.new_ids[cut:]
+        del self.new_ids[cut:], self.pieces[cut:]
+        self.costs = [cost for cost in self.costs if cost.tokens <= cut]
+        curve = [point for point in self.curve if (point[0] or 0) <= cut]
         self._begin_meter()
         done = 0
         for tokens, *_ in curve:

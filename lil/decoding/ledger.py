@@ -90,18 +90,18 @@ class Ledger:
         if spent.dense_read_mean is None:
             totals.dense_read_sum[at] = math.nan
         totals.kept_max[at] = spent.kept_max
-        for held in (totals.bytes_peak, totals.bytes_now, totals.bytes_at_start):
-            held[at] = spent.bytes
+        for total in (totals.bytes_peak, totals.bytes_now, totals.bytes_at_start):
+            total[at] = spent.bytes
 
-    def hold_more(self, places: Sequence[int], held: Numbers) -> None:
+    def hold_more(self, places: Sequence[int], amount: Numbers) -> None:
         """New rows hold so many bytes besides, in another cache."""
-        for one in (self._totals.bytes_peak, self._totals.bytes_now, self._totals.bytes_at_start):
-            one[list(places)] += held
+        for total in (self._totals.bytes_peak, self._totals.bytes_now, self._totals.bytes_at_start):
+            total[list(places)] += amount
 
-    def reach(self, held: Numbers) -> None:
+    def reach(self, amount: Numbers) -> None:
         """All rows (B,) held so many bytes for a while, more than behind the step."""
         most = self._totals.bytes_peak
-        np.maximum(most, held, out=most)
+        np.maximum(most, amount, out=most)
 
     def add(
         self,

@@ -276,7 +276,7 @@ class DecodeLoop:
     def _act(self, batch: Batch, row: Lane, due: PendingAction) -> bool:
         """Bring the model's state to where the output is cut, and let the row go on from there."""
         started = time.perf_counter()
-        state = max(due.kept, 1)
+        state = max(due.cut, 1)
         if state < len(row.new_ids):
             if batch.cache.rewindable:
                 batch.cache.rewind(row.place, len(row.prompt_ids) + state - 1)
@@ -285,7 +285,7 @@ class DecodeLoop:
         row.act(due)
         if self.callbacks.action is not None and row.acted is not None:
             self.callbacks.action(row.index, row.acted)
-        if not due.kept:  # the prompt has been read, and the cue's first token comes next
+        if not due.cut:  # the prompt has been read, and the cue's first token comes next
             row.take_given()
             row.judge()
             self._tell(row, row.new_ids[-1])
@@ -322,8 +322,8 @@ class DecodeLoop:
         """
         batch = self.sparse
         while self.queue:
-            held = len(batch.rows) - len(free) + len(self.dense.rows)
-            count = self._together(self.places - held)
+            occupied = len(batch.rows) - len(free) + len(self.dense.rows)
+            count = self._together(self.places - occupied)
             if not count:
                 break
             places = [*free, *range(len(batch.rows), len(batch.rows) + count)][:count]

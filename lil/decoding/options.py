@@ -72,10 +72,10 @@ class DecodeOptions:
     token_bytes: Sequence[bytes] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        given: Any = self.backend
-        if not isinstance(given, Backend):
+        value: Any = self.backend
+        if not isinstance(value, Backend):
             allowed = "a backend, such as attention.get('quest', budget=256)"
-            raise InvalidValue("backend", given, allowed)
+            raise InvalidValue("backend", value, allowed)
         check_choice("compile", self.compile, MODES)
         for name in ("detectors", "probes"):
             _require_all(name, getattr(self, name), Detector, "lil.detectors.get('guardian')")
@@ -107,30 +107,30 @@ class DecodeOptions:
 
     def _check_speculation(self) -> None:
         backend = self.backend
-        for one in self.detectors:
-            if not (one.action.ends or backend.rewindable):
+        for item in self.detectors:
+            if not (item.action.ends or backend.rewindable):
                 allowed = (
-                    f"0 under {backend.name} beside {one.action.name}: it goes on from a token "
+                    f"0 under {backend.name} beside {item.action.name}: it goes on from a token "
                     "inside a round, to which this method cannot go back"
                 )
                 raise InvalidValue("speculate", self.speculate, allowed)
-        for one in (*self.detectors, *self.probes):
-            if one.signals:
-                allowed = f"0 beside {one.name}, which reads the states of each step"
+        for item in (*self.detectors, *self.probes):
+            if item.signals:
+                allowed = f"0 beside {item.name}, which reads the states of each step"
                 raise InvalidValue("speculate", self.speculate, allowed)
 
 
-def _listed(name: str, given: Any) -> list[Any]:
-    if isinstance(given, (str, type)) or not isinstance(given, Sequence):
-        raise InvalidValue(name, given, "a list of them")
-    return list(given)
+def _listed(name: str, value: Any) -> list[Any]:
+    if isinstance(value, (str, type)) or not isinstance(value, Sequence):
+        raise InvalidValue(name, value, "a list of them")
+    return list(value)
 
 
-def _require_all(name: str, given: Any, kind: type, example: str) -> None:
-    for at, one in enumerate(_listed(name, given)):
-        if not isinstance(one, kind):
+def _require_all(name: str, value: Any, kind: type, example: str) -> None:
+    for at, item in enumerate(_listed(name, value)):
+        if not isinstance(item, kind):
             raise InvalidValue(
-                f"{name}[{at}]", one, f"an object of lil.Detector, such as {example}"
+                f"{name}[{at}]", item, f"an object of lil.Detector, such as {example}"
             )
 
 
@@ -140,7 +140,7 @@ def with_options(options: DecodeOptions | None, spelled: dict[str, Any]) -> Deco
     Raises:
         InvalidValue: an unknown one, or a value that cannot be used.
     """
-    known = [one.name for one in fields(DecodeOptions)]
+    known = [item.name for item in fields(DecodeOptions)]
     for name in spelled:
         if name not in known:
             raise InvalidValue("option", name, "one of " + ", ".join(known), known)
@@ -154,12 +154,12 @@ def shows_options(function: F) -> F:
     defaults = DecodeOptions()
     made += [
         inspect.Parameter(
-            one.name,
+            item.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=getattr(defaults, one.name),
-            annotation=one.type,
+            default=getattr(defaults, item.name),
+            annotation=item.type,
         )
-        for one in fields(DecodeOptions)
+        for item in fields(DecodeOptions)
     ]
     function.__signature__ = own.replace(parameters=made)  # type: ignore[attr-defined]
     return function
@@ -234,18 +234,20 @@ def resolve(
     _require_list(prompts, getattr(tokenizer, "pad_token_id", None))
     requests = []
     for index, prompt in enumerate(prompts):
-        asked = prompt if isinstance(prompt, Request) else Request(prompt)
-        text: Any = asked.prompt
-        cap = options.max_new_tokens if asked.max_new_tokens is None else asked.max_new_tokens
+        requested = prompt if isinstance(prompt, Request) else Request(prompt)
+        text: Any = requested.prompt
+        cap = (
+            options.max_new_tokens if requested.max_new_tokens is None else requested.max_new_tokens
+        )
         request = replace(
-            asked,
+            requested,
             prompt=_ids(
                 f"prompts[{index}]",
                 encode(tokenizer, text) if isinstance(text, str) else text,
             ),
             max_new_tokens=check_int(f"max_new_tokens[{index}]", cap, 1),
-            item_id=str(index) if asked.item_id is None else asked.item_id,
-            forced=_ids(f"forced[{index}]", asked.forced),
+            item_id=str(index) if requested.item_id is None else requested.item_id,
+            forced=_ids(f"forced[{index}]", requested.forced),
         )
         _check(index, request, vocabulary, options.backend.exact_until)
         requests.append(request if most is None else _within(index, request, most))
@@ -299,13 +301,13 @@ def _require_list(prompts: Any, pad: int | None) -> None:
         raise InvalidValue("prompts", f"{len(rows)} rows of {max(width)} ids", allowed)
 
 
-def _ids(where: str, given: Any) -> tuple[int, ...]:
+def _ids(where: str, value: Any) -> tuple[int, ...]:
     """Token ids, if that is what they are."""
-    rows = given.tolist() if isinstance(given, Tensor) else given
+    rows = value.tolist() if isinstance(value, Tensor) else value
     if isinstance(rows, Mapping) or not isinstance(rows, Sequence | type(None)):
         rows = [rows]
     try:
-        return tuple(check_int(where, one, allowed="an integer") for one in rows or ())
+        return tuple(check_int(where, item, allowed="an integer") for item in rows or ())
     except InvalidValue as error:
         allowed = "a text, a list of token ids, or a lil.Request"
         if isinstance(error.value, Mapping):

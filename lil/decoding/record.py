@@ -50,16 +50,16 @@ class Reuse:
 
     def added_to(self, own: Cost) -> Cost:
         """What the row's own steps cost and the spared ones would have."""
-        generated, held, spared = own.tokens, own.cache_bytes, self.key_sum(own.tokens)
+        generated, cache_bytes, spared = own.tokens, own.cache_bytes, self.key_sum(own.tokens)
         if generated <= self.tokens:
-            held = self.bytes_per_token * (self.prompt + generated - 1)
+            cache_bytes = self.bytes_per_token * (self.prompt + generated - 1)
         seconds = own.seconds
         if self.tokens and seconds is not None:
             step = self.step_sec
             seconds = None if step is None else seconds + step * self.steps(generated)
         dense = None if own.dense_read_sum is None else own.dense_read_sum + spared
         keys = own.keys_read + self.keys_read(generated)
-        return Cost(generated, keys, held, seconds, own.read_sum + spared, dense)
+        return Cost(generated, keys, cache_bytes, seconds, own.read_sum + spared, dense)
 
 
 def make_trace(

@@ -92,8 +92,8 @@ class Sampler:
         # A float64 below 1 times the total rounds to less than the total, so the edge found never
         # lies past the last token that has probability.
         target = draws[:, None] * edges[:, -1:]
-        found = torch.searchsorted(edges, target, right=True)[:, 0]
-        return found.clamp_(max=edges.shape[1] - 1), finite  # behind the end where not finite
+        index = torch.searchsorted(edges, target, right=True)[:, 0]
+        return index.clamp_(max=edges.shape[1] - 1), finite  # behind the end where not finite
 
     def _truncate(self, probs: Tensor) -> Tensor:
         ordered, order = probs.sort(dim=-1, descending=True, stable=True)

@@ -56,7 +56,7 @@ class Round:
         return next((n for n, (a, b) in enumerate(pairs) if a != b), len(self.drafts[place]))
 
 
-class Apart(Batch):
+class Drafter(Batch):
     """The drafter of a method that drops keys: its rows, in the places of those that it drafts for.
 
     Its cache cannot be cut, so it is copied behind every draft: as many copies as drafts, of what
@@ -101,14 +101,14 @@ class SpeculativeLoop(DecodeLoop):
         super().__init__(model, requests, shared, callbacks)
         self.lag = 0  # the next drafts depend on what was accepted
         self.before: AttentionCache | None = None  # the rows before drafts that cannot be cut
-        self.apart: Apart | None = None  # the drafter of a method that drops keys
+        self.drafter: Drafter | None = None  # the drafter of a method that drops keys
         if not shared.options.drafts_in_place:
             self.backend = Full()
         self.drafting, self.checking = (BatchPenalties(shared.options.penalties) for _ in "dc")
 
     def _all(self) -> Iterator[tuple[int, Trace]]:
         session = self.sparse.cache.session
-        if session.anatomy.states or any(one is not None for one in session.windows):
+        if session.anatomy.states or any(window is not None for window in session.windows):
             model = self.model.config.get_text_config().model_type
             allowed = f"0 for {model}: some of its layers cannot forget drafts again"
             raise InvalidValue("speculate", self.shared.options.speculate, allowed)
@@ -116,22 +116,22 @@ class SpeculativeLoop(DecodeLoop):
         with ExitStack() as blocks:
             if not options.drafts_in_place:
                 cache = blocks.enter_context(options.backend.on(self.model, options.engine))
-                self.apart = Apart(cache, self.model.device)
+                self.drafter = Drafter(cache, self.model.device)
             yield from super()._all()
 
     def _prefill(self, batch: Batch, rows: Sequence[Lane]) -> Tensor:
         logits = super()._prefill(batch, rows)
-        if self.apart is not None and batch is self.sparse:
-            super()._prefill(self.apart, rows)
+        if self.drafter is not None and batch is self.sparse:
+            super()._prefill(self.drafter, rows)
             for row in rows:
-                self.apart.rows[row.place : row.place + 1] = [row]
+                self.drafter.rows[row.place : row.place + 1] = [row]
             places = [row.place for row in rows]
-            batch.ledger.hold_more(places, self._bytes(self.apart)[places])
+            batch.ledger.hold_more(places, self._bytes(self.drafter)[places])
         return logits
 
     def _vacate(self, batch: Batch, free: Sequence[int]) -> None:
-        if free and self.apart is not None and batch is self.sparse:
-            self.apart.keep([place for place in range(len(batch.rows)) if place not in free])
+        if free and self.drafter is not None and batch is self.sparse:
+            self.drafter.keep([place for place in range(len(batch.rows)) if place not in free])
         super()._vacate(batch, free)
 
     @torch.inference_mode()
@@ -140,14 +140,14 @@ class SpeculativeLoop(DecodeLoop):
             super()._advance(batch, rows, newcomers)
             return
         started = time.perf_counter()
-        found = self._round(batch)
+        result = self._round(batch)
         landed = time.perf_counter()
         batch.bill(landed - started)
-        planned = [found.accepted(row.place) + 1 for row in rows]
-        batch.ledger.add(found.cost, steps=planned)
-        batch.ledger.reach(found.draft_bytes + found.check_bytes)
-        taken = [self._take_some(batch, row, found, planned[row.place]) for row in rows]
-        self._forget_rest(batch, taken, found)
+        planned = [result.accepted(row.place) + 1 for row in rows]
+        batch.ledger.add(result.cost, steps=planned)
+        batch.ledger.reach(result.draft_bytes + result.check_bytes)
+        taken = [self._take_some(batch, row, result, planned[row.place]) for row in rows]
+        self._forget_rest(batch, taken, result)
         batch.newest = torch.tensor([row.new_ids[-1] for row in rows], device=batch.newest.device)
         for row, n in zip(rows, taken, strict=True):
             if row.check_due and n < planned[row.place]:
@@ -162,7 +162,7 @@ class SpeculativeLoop(DecodeLoop):
         seen = [len(row.prompt_ids) + len(row.new_ids) - 1 for row in rows]
         count = self._room(seen)
         uniforms = [] if self.sampler.greedy else [row.ahead(count + 1) for row in rows]
-        drafter = batch if self.apart is None else self.apart
+        drafter = batch if self.drafter is None else self.drafter
         first, columns, costs = batch.newest, [batch.newest], []
         if not cache.rewindable:
             self.before = cache.clone(range(len(rows)))
@@ -170,8 +170,8 @@ class SpeculativeLoop(DecodeLoop):
             drafter.newest = columns[-1]
             logits = self._decode(drafter)
             costs.append(StepCost.of(drafter.cache.row_stats()))
-            if self.apart is not None:
-                self.apart.remember()
+            if self.drafter is not None:
+                self.drafter.remember()
             scores = self.drafting(rows, columns[-1], logits)
             tokens, _ = self.sampler.draw(scores, [each[step] for each in uniforms])
             columns.append(tokens)
@@ -180,11 +180,11 @@ class SpeculativeLoop(DecodeLoop):
         for row in rows:
             row.unread = 0
         batch.newest = first
-        if self.apart is None:
+        if self.drafter is None:
             self._back(batch, list(range(len(rows))), seen)
         ids = torch.stack(columns, dim=1)
         chosen, finite = self._checked(batch, ids, uniforms)
-        draft_keys = sum((one.keys_read for one in costs), np.zeros(len(rows)))
+        draft_keys = sum((step.keys_read for step in costs), np.zeros(len(rows)))
         check = self._check_cost(batch, seen, count)
         return Round(
             ids, ids[:, 1:].tolist(), chosen.tolist(), finite.tolist(), _summed([*costs, check]),
@@ -194,10 +194,10 @@ class SpeculativeLoop(DecodeLoop):
     def _only_for_drafts(self, rows: Sequence[Lane]) -> Any:
         """Bytes held beside what the check reads, (B,)."""
         caches = [] if self.before is None else [self.before]
-        if self.apart is not None:
-            caches += [self.apart.cache, *self.apart.copies]
-        held = (StepCost.of(one.row_stats()).bytes for one in caches)
-        return sum(held, np.zeros(len(rows)))
+        if self.drafter is not None:
+            caches += [self.drafter.cache, *self.drafter.copies]
+        current = (StepCost.of(cache.row_stats()).bytes for cache in caches)
+        return sum(current, np.zeros(len(rows)))
 
     def _back(self, batch: Batch, places: list[int], seen: list[int]) -> None:
         """Rows are as they were with so many tokens: cut, or copied from before the drafts."""
@@ -206,7 +206,7 @@ class SpeculativeLoop(DecodeLoop):
         elif places:
             batch.cache.replace_rows(places, self.before, places)
 
-    def _forget_rest(self, batch: Batch, taken: Sequence[int], found: Round) -> None:
+    def _forget_rest(self, batch: Batch, taken: Sequence[int], result: Round) -> None:
         """Of the tokens that the check read, rows keep those in front of their newest.
 
         Where a method cannot cut, rows that took fewer are as before the drafts and read again what
@@ -217,12 +217,12 @@ class SpeculativeLoop(DecodeLoop):
         lengths = [len(row.prompt_ids) + len(row.new_ids) - 1 for row in rows]
         if self.before is None:
             cache.rewind(range(len(rows)), lengths)
-            if self.apart is not None:
-                self._follow(batch, self.apart, taken, found)
+            if self.drafter is not None:
+                self._follow(batch, self.drafter, taken, result)
             return
         short = [
             n for n, many in enumerate(taken)
-            if many <= len(found.drafts[n]) and rows[n].finish is None
+            if many <= len(result.drafts[n]) and rows[n].finish is None
         ]  # fmt: skip
         self._back(batch, short, [])
         for many in sorted({taken[n] for n in short}):
@@ -234,27 +234,27 @@ class SpeculativeLoop(DecodeLoop):
             alive[some] += StepCost.of(part.row_stats()).bytes
             batch.ledger.reach(alive)
             cache.replace_rows(some, part)
-            held = StepCost.of(part.row_stats())
+            current = StepCost.of(part.row_stats())
             keys = np.array([lengths[n] for n in some], dtype=np.float64)
-            again = self._priced(held, keys, cache.kv_heads)
+            again = self._priced(current, keys, cache.kv_heads)
             batch.ledger.add(again, some, steps=0)
             for n, read in zip(some, again.keys_read.tolist(), strict=True):
                 rows[n].drafts["check_keys"] += read
         self.before = None
 
-    def _follow(self, batch: Batch, apart: Apart, taken: Sequence[int], found: Round) -> None:
+    def _follow(self, batch: Batch, drafter: Drafter, taken: Sequence[int], result: Round) -> None:
         """Let the drafter of each row that goes on have read the tokens that the row took."""
         going = [n for n, row in enumerate(batch.rows) if row.finish is None]
-        behind = [n for n in going if taken[n] > len(found.drafts[n])]
+        behind = [n for n in going if taken[n] > len(result.drafts[n])]
         if behind:
-            apart.newest = found.ids[:, -1]
-            self._decode(apart)
-            cost = StepCost.of(apart.cache.row_stats()).select(behind)
+            drafter.newest = result.ids[:, -1]
+            self._decode(drafter)
+            cost = StepCost.of(drafter.cache.row_stats()).select(behind)
             cost = cost._replace(bytes=cost.bytes + self._bytes(batch)[behind])
             batch.ledger.add(cost, behind, steps=0)
             for n, read in zip(behind, cost.keys_read.tolist(), strict=True):
                 batch.rows[n].drafts["draft_keys"] += read
-        apart.go_back({n: taken[n] for n in going if n not in behind})
+        drafter.go_back({n: taken[n] for n in going if n not in behind})
 
     @staticmethod
     def _bytes(batch: Batch) -> Any:
@@ -300,40 +300,43 @@ class SpeculativeLoop(DecodeLoop):
 
     def _check_cost(self, batch: Batch, seen: Sequence[int], count: int) -> StepCost:
         """A check reads every key once for all its queries."""
-        held = StepCost.of(batch.cache.row_stats())
-        if self.apart is not None:
-            held = held._replace(bytes=held.bytes + self._bytes(self.apart))
+        current = StepCost.of(batch.cache.row_stats())
+        if self.drafter is not None:
+            current = current._replace(bytes=current.bytes + self._bytes(self.drafter))
         keys = np.array(seen, dtype=np.float64) + count + 1
-        return self._priced(held, keys, batch.cache.kv_heads)
+        return self._priced(current, keys, batch.cache.kv_heads)
 
     @staticmethod
-    def _priced(held: StepCost, keys: Any, kv_heads: int) -> StepCost:
-        dense = None if held.dense_read_mean is None else keys
-        return held._replace(
+    def _priced(current: StepCost, keys: Any, kv_heads: int) -> StepCost:
+        dense = None if current.dense_read_mean is None else keys
+        return current._replace(
             keys_read=keys * kv_heads, read_mean=keys, dense_read_mean=dense, read_max=keys
         )
 
-    def _take_some(self, batch: Batch, row: Lane, found: Round, planned: int) -> int:
+    def _take_some(self, batch: Batch, row: Lane, result: Round, planned: int) -> int:
         """Give a row its tokens, one by one, until one of them ends it; how many it took."""
         place = row.place
         row.drafts.update({
-            "rounds": 1, "drafted": len(found.drafts[place]), "accepted": 0, "rejected": 0,
-            "draft_keys": float(found.draft_keys[place]),
-            "check_keys": float(found.check_keys[place]),
+            "rounds": 1, "drafted": len(result.drafts[place]), "accepted": 0, "rejected": 0,
+            "draft_keys": float(result.draft_keys[place]),
+            "check_keys": float(result.check_keys[place]),
         })  # fmt: skip
-        for name, held in (("draft_bytes", found.draft_bytes), ("check_bytes", found.check_bytes)):
-            row.drafts[name] = max(row.drafts[name], int(held[place]))
+        for name, current in (
+            ("draft_bytes", result.draft_bytes),
+            ("check_bytes", result.check_bytes),
+        ):
+            row.drafts[name] = max(row.drafts[name], int(current[place]))
         for n in range(planned):
-            if not found.finite[place][n]:
+            if not result.finite[place][n]:
                 raise NotFiniteError
             if not self.sampler.greedy:
                 row.draw()
-            token = found.chosen[place][n]
+            token = result.chosen[place][n]
             self.tokens_done += 1
             taken = row.take(token)
-            kept = n < planned - 1 and taken == token
-            row.drafts["accepted"] += kept
-            row.drafts["rejected"] += not kept and n < len(found.drafts[place])
+            accepted = n < planned - 1 and taken == token
+            row.drafts["accepted"] += accepted
+            row.drafts["rejected"] += not accepted and n < len(result.drafts[place])
             row.judge()
             if self.callbacks.token is not None:
                 self._tell(row, taken)
@@ -349,12 +352,12 @@ class SpeculativeLoop(DecodeLoop):
 def _summed(costs: Sequence[StepCost]) -> StepCost:
     """Of several forwards: what was read adds up, what is held is the last one's."""
     last = costs[-1]
-    dense = [one.dense_read_mean for one in costs if one.dense_read_mean is not None]
+    dense = [step.dense_read_mean for step in costs if step.dense_read_mean is not None]
     return StepCost(
-        keys_read=np.sum([one.keys_read for one in costs], axis=0),
-        read_mean=np.sum([one.read_mean for one in costs], axis=0),
+        keys_read=np.sum([step.keys_read for step in costs], axis=0),
+        read_mean=np.sum([step.read_mean for step in costs], axis=0),
         dense_read_mean=np.sum(dense, axis=0) if dense else None,
-        read_max=np.maximum.reduce([one.read_max for one in costs]),
-        kept_max=np.maximum.reduce([one.kept_max for one in costs]),
+        read_max=np.maximum.reduce([step.read_max for step in costs]),
+        kept_max=np.maximum.reduce([step.kept_max for step in costs]),
         bytes=last.bytes,
     )

@@ -68,16 +68,16 @@ class Chopper(SignalDetector):
 
         super().__post_init__()
         self.streaks()  # bad numbers are refused here rather than at the first sequence
-        given: object = self.weights
-        if isinstance(given, (str, Path)):
-            given = Classifier.load(given)
-        if not isinstance(given, Classifier):
-            raise InvalidValue("weights", given, "a file of `lil chopper train`, or a Classifier")
-        if self.digest not in (None, given.digest):
-            allowed = f"{given.digest}, which is what {given.source or 'the classifier'} has"
+        weights: object = self.weights
+        if isinstance(weights, (str, Path)):
+            weights = Classifier.load(weights)
+        if not isinstance(weights, Classifier):
+            raise InvalidValue("weights", weights, "a file of `lil chopper train`, or a Classifier")
+        if self.digest not in (None, weights.digest):
+            allowed = f"{weights.digest}, which is what {weights.source or 'the classifier'} has"
             raise InvalidValue("digest", self.digest, allowed)
-        object.__setattr__(self, "weights", given)
-        object.__setattr__(self, "digest", given.digest)
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "digest", weights.digest)
 
     @property
     def classifier(self) -> Classifier:
@@ -104,9 +104,9 @@ class Chopper(SignalDetector):
 
     def identity(self) -> dict[str, Any]:
         """What runs in which it acts are stored under: its digest, wherever the file lies."""
-        said = super().identity()
-        del said["weights"]
-        return said
+        record = super().identity()
+        del record["weights"]
+        return record
 
     def quiet(self) -> Chopper:
         """One that takes note of every chunk's probability and never fires."""
@@ -160,10 +160,10 @@ class Chunks(SignalWatcher[Chopper]):
             "probabilities": list(streaks.hot),
             "long_streak": streaks.long,
             "short_streak": streaks.brief,
-            "kept": streaks.kept,
-            "dropped": self.tokens - streaks.kept,
+            "kept": streaks.cold_end,
+            "dropped": self.tokens - streaks.cold_end,
         }
-        return Verdict("chopper", streaks.kept, evidence, anchor=streaks.kept)
+        return Verdict("chopper", streaks.cold_end, evidence, anchor=streaks.cold_end)
 
     def returns(self) -> Sequence[int]:
         """Where the last cold chunk ended, and the newest chunk's end while it may be cold.
@@ -172,4 +172,4 @@ class Chunks(SignalWatcher[Chopper]):
         """
         if self.detector.action.ends:
             return ()
-        return [self.streaks.kept, *([] if self.asked is None else [self.asked])]
+        return [self.streaks.cold_end, *([] if self.pending is None else [self.pending])]

@@ -127,11 +127,11 @@ class Repeats(Watcher[Cycle]):
             if period >= reach:
                 break
             if newest[-1 - period] == token and period not in self.holding:
-                held = 1
+                length = 1
                 most = min(every, reach - period)
-                while held < most and newest[-1 - held] == newest[-1 - held - period]:
-                    held += 1
-                self.holding[period] = self.tokens - held
+                while length < most and newest[-1 - length] == newest[-1 - length - period]:
+                    length += 1
+                self.holding[period] = self.tokens - length
 
     def _verdict(self, period: int) -> Verdict:
         length = self.tokens - self.holding[period] + period

@@ -75,8 +75,8 @@ class Guardian(Detector):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_int("f", self.f, 1)
-        given = {name: getattr(self, name) for name in ("rate", "t")}
-        for name, value in given.items():
+        values = {name: getattr(self, name) for name in ("rate", "t")}
+        for name, value in values.items():
             if value is not None:
                 check_number(name, value, "a number above 0", above=0)
         if self.t is not None:
@@ -114,9 +114,9 @@ class Growth(Watcher[Guardian]):
 
     def update(self, pieces: Sequence[bytes]) -> Verdict | None:
         # Replays hand over whole texts: what lies between two checks is taken at once.
-        given: object = pieces
-        one = isinstance(given, (bytes, str)) or len(pieces) == 1
-        if one or self.detector.region == "thinking":
+        values: object = pieces
+        single = isinstance(values, (bytes, str)) or len(pieces) == 1
+        if single or self.detector.region == "thinking":
             return super().update(pieces)
         at = 0
         while at < len(pieces) and not self.done:

@@ -132,6 +132,6 @@ class Margins(SignalWatcher[Margin]):
 
         None where the verdict ends the row: then nothing is decoded from there.
         """
-        if self.detector.action.ends or self.asked is None:
+        if self.detector.action.ends or self.pending is None:
             return ()
-        return [self.asked]
+        return [self.pending]

@@ -81,7 +81,7 @@ class Occurrences(Watcher[Recurrence]):
         self.times: dict[int, int] = {}
         self.passage = 0  # the numbers of the newest k tokens, side by side
         self.mask = (1 << _BITS * recurrence.k) - 1
-        self.held = 0
+        self.streak = 0
 
     def push(self, piece: bytes) -> Verdict | None:
         of = self.detector
@@ -91,9 +91,9 @@ class Occurrences(Watcher[Recurrence]):
             return None
         before = self.times.get(self.passage, 0)
         self.times[self.passage] = before + 1
-        self.held = self.held + 1 if before >= of.before else 0
-        if self.held < (of.run if self.tracker.thinking else max(of.run, of.outside)):
+        self.streak = self.streak + 1 if before >= of.before else 0
+        if self.streak < (of.run if self.tracker.thinking else max(of.run, of.outside)):
             return None
-        first = self.tokens - self.held
+        first = self.tokens - self.streak
         evidence = {"step": self.tokens, "first_token": first, "times_before": before}
         return Verdict("recurrence", self.tokens, evidence)

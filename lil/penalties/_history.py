@@ -120,8 +120,8 @@ class Penalty(LogitsProcessor, ABC):
 
     def params(self) -> dict[str, object]:
         """The parameters, resolved and JSON-able."""
-        given = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     def identity(self) -> dict[str, Any]:
         """What its runs are stored under: name, version above 1, and every parameter."""
@@ -207,8 +207,8 @@ class Penalty(LogitsProcessor, ABC):
         history = torch.cat((memory, newest[:, None]), dim=1)
         if live is None:
             return history
-        kept = torch.cat((torch.ones_like(memory, dtype=torch.bool), live[:, None]), dim=1)
-        return right_aligned(history, kept)
+        mask = torch.cat((torch.ones_like(memory, dtype=torch.bool), live[:, None]), dim=1)
+        return right_aligned(history, mask)
 
     def apply(self, memory: Any, scores: Tensor) -> Tensor:
         """New scores (B, V)."""

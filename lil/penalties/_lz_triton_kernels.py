@@ -70,19 +70,19 @@ def load(
     buffer = tl.load(shapes + 3 * b + 1, mask=there, other=0)
     i = tl.arange(0, BLOCK)[None, :]
     end = history + (b + 1) * n  # behind the newest token
-    held = size * 0
+    count = size * 0
     for start in range(0, n, BLOCK):
         back = start + i
-        one = tl.load(end - 1 - back, mask=there & (back < n) & (back < size), other=EMPTY)
-        held += tl.sum((one != EMPTY).to(tl.int32), 1)[:, None]
+        tile = tl.load(end - 1 - back, mask=there & (back < n) & (back < size), other=EMPTY)
+        count += tl.sum((tile != EMPTY).to(tl.int32), 1)[:, None]
     j = tl.program_id(1) * BLOCK + i
-    inside = there & (j >= size - held) & (j < size)
+    inside = there & (j >= size - count) & (j < size)
     token = tl.load(end - size + j, mask=inside, other=EMPTY)
     tl.store(tokens + b * C + j, token.to(tl.int32), mask=there & (j < C))
     length = tl.zeros([ROWS, BLOCK], tl.int32)
     running = inside & (j < size - 1)
     for k in range(tl.minimum(tl.max(tl.max(buffer, 1), 0), n)):
-        running = running & (k < buffer) & (j - k >= size - held)
+        running = running & (k < buffer) & (j - k >= size - count)
         here = tl.load(end - size + j - k, mask=running, other=EMPTY)
         newer = tl.load(end - 1 - k, mask=there, other=EMPTY)
         running = running & (here == newer)
@@ -90,7 +90,7 @@ def load(
     tl.store(lengths + b * C + j, length, mask=there & (j < C))
     if tl.program_id(1) == 0:
         tl.store(marks + 2 * b, size - 1, mask=there)
-        tl.store(marks + 2 * b + 1, held, mask=there)
+        tl.store(marks + 2 * b + 1, count, mask=there)
 
 
 @triton.jit(
@@ -136,7 +136,7 @@ def step(
     size = tl.load(shapes + 3 * b, mask=there, other=1)
     buffer = tl.load(shapes + 3 * b + 1, mask=there, other=1)
     head = tl.load(marks, mask=there, other=0)
-    held = tl.load(marks + 1, mask=there, other=0)
+    count = tl.load(marks + 1, mask=there, other=0)
     widest = tl.max(tl.max(size, 1), 0)
     i = tl.arange(0, BLOCK)[None, :]
     if NEWEST:
@@ -147,16 +147,16 @@ def step(
         # Everybody has read the marks.
         tl.debug_barrier()
         head = tl.where(grows, tl.where(head + 1 == size, 0, head + 1), head)
-        held = tl.where(grows, tl.minimum(held + 1, size), held)
+        count = tl.where(grows, tl.minimum(count + 1, size), count)
         tl.store(tokens + head, token, mask=grows)
         tl.store(marks, head, mask=there)
-        tl.store(marks + 1, held, mask=there)
+        tl.store(marks + 1, count, mask=there)
         for start in range(0, widest, BLOCK):
             j = start + i
-            mine = grows & (j < size) & (j >= size - held)
-            one = tl.where(j == size - 1, token, _tokens(tokens, head, size, j, mine))
-            longer = tl.minimum(tl.load(lengths + j, mask=mine, other=0) + 1, buffer)
-            tl.store(lengths + j, tl.where(one == token, longer, 0), mask=mine)
+            used = grows & (j < size) & (j >= size - count)
+            tile = tl.where(j == size - 1, token, _tokens(tokens, head, size, j, used))
+            longer = tl.minimum(tl.load(lengths + j, mask=used, other=0) + 1, buffer)
+            tl.store(lengths + j, tl.where(tile == token, longer, 0), mask=used)
     if SCORES:
         tl.debug_barrier()
         formula = tl.load(shapes + 3 * b + 2, mask=there, other=0)
@@ -171,17 +171,17 @@ def step(
             e = tl.arange(0, EXEMPT)[None, :]
             spared = tl.load(exempt + b * E + e, mask=there & (e < E), other=EMPTY)
             known = (spared >= 0) & (spared < V)
-            kept = tl.load(scores + spared, mask=known, other=0.0)
+            exempted = tl.load(scores + spared, mask=known, other=0.0)
         rate = formula == RATE
-        begin = tl.where(rate, size - held + buffer, size - held)
+        begin = tl.where(rate, size - count + buffer, size - count)
         end = tl.where(rate, size, size - buffer)
         longest = tl.zeros([ROWS], tl.int32)
         for start in range(0, widest, BLOCK):
             j = start + i
             inside = there & (j >= begin) & (j < end)
-            one = _tokens(tokens, head, size, j, inside)
-            priced = inside & (one >= 0) & (one < V)
-            was = tl.load(scores + one, mask=priced, other=0.0)
+            tile = _tokens(tokens, head, size, j, inside)
+            priced = inside & (tile >= 0) & (tile < V)
+            was = tl.load(scores + tile, mask=priced, other=0.0)
             tl.store(old + j, was.to(top.dtype), mask=priced)
             length = tl.load(lengths + j, mask=inside, other=0)
             longest = tl.maximum(longest, tl.max(tl.minimum(length, j + 1), 1))
@@ -189,39 +189,39 @@ def step(
         for start in range(0, tl.max(tl.max(tl.where(rate, end, 0), 1), 0), BLOCK):
             j = start + i
             inside = there & rate & (j >= begin) & (j < end)
-            one = _tokens(tokens, head, size, j, inside)
-            priced = inside & (one >= 0) & (one < V)
+            tile = _tokens(tokens, head, size, j, inside)
+            priced = inside & (tile >= 0) & (tile < V)
             length = tl.load(lengths + j - 1, mask=priced, other=0) + 1
             bits = tl.load(logarithms + size - j + 1, mask=priced, other=0.0)
             bits += tl.load(logarithms + length, mask=priced, other=0.0)
             bits = tl.minimum(_divided(bits, length.to(top.dtype)), top)
             value = tl.load(old + j, mask=priced, other=0.0) + alpha * (bits - top)
-            _put_least(scores, one, priced, value)
+            _put_least(scores, tile, priced, value)
             tl.debug_barrier()
         most = tl.max(tl.max(tl.where(rate, 0, end), 1), 0)
         for start in range(0, most, BLOCK):
             j = start + i
             inside = there & (j >= begin) & (j < end) & (formula != RATE)
-            one = _tokens(tokens, head, size, j, inside)
-            priced = inside & (one >= 0) & (one < V)
+            tile = _tokens(tokens, head, size, j, inside)
+            priced = inside & (tile >= 0) & (tile < V)
             bits = tl.load(logarithms + end - j, mask=priced, other=0.0)
             value = tl.load(old + j, mask=priced, other=0.0) + alpha * (bits - top)
-            _put_nearest(scores, one, priced, value, j)
+            _put_nearest(scores, tile, priced, value, j)
             tl.debug_barrier()
         longest = longest[:, None]
         for start in range(0, most, BLOCK):
             j = start + i
             inside = there & (j > begin) & (j < end) & (formula != RATE) & (longest > 0)
             length = tl.load(lengths + j - 1, mask=inside, other=0)
-            one = _tokens(tokens, head, size, j, inside)
-            wanted = inside & (one >= 0) & (one < V) & (tl.minimum(length, j) == longest)
+            tile = _tokens(tokens, head, size, j, inside)
+            wanted = inside & (tile >= 0) & (tile < V) & (tl.minimum(length, j) == longest)
             nearest = wanted & (formula == PRINTED)
             at = longest.to(tl.int64) * D + end - j + 1
             bits = tl.load(derived + at, mask=wanted & (formula != PRINTED), other=0.0)
             bits += tl.load(printed + at, mask=nearest, other=0.0)
             value = tl.load(old + j, mask=wanted, other=0.0) + alpha * (bits - top)
-            _put_nearest(scores, one, nearest, value, j)
-            _put_least(scores, one, wanted & (formula != PRINTED), value)
+            _put_nearest(scores, tile, nearest, value, j)
+            _put_least(scores, tile, wanted & (formula != PRINTED), value)
             tl.debug_barrier()
         if EXEMPT > 0:
-            tl.store(scores + spared, kept, mask=known)
+            tl.store(scores + spared, exempted, mask=known)

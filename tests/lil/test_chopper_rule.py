@@ -18,7 +18,7 @@ def run(found: Chunks, **params: float) -> tuple[int, int] | None:
     streaks = Streaks(**params)  # type: ignore[arg-type]
     for number, (tokens, p) in enumerate(found, start=1):
         if streaks.push(tokens, p):
-            return number, streaks.kept
+            return number, streaks.cold_end
     return None
 
 

@@ -65,10 +65,10 @@ class LZSSBits(Codec):
     def _extend(self) -> bool:
         """Take the newest symbol into the phrase under way if the window holds both."""
         window = self._ring.lengths[0, :-1]
-        found = (window > self._length).nonzero()
-        if not len(found):
+        matches = (window > self._length).nonzero()
+        if not len(matches):
             return False
-        self._length, self._distance = self._length + 1, len(window) - int(found[-1])
+        self._length, self._distance = self._length + 1, len(window) - int(matches[-1])
         return True
 
     def _close(self) -> None:

@@ -48,10 +48,10 @@ class Action:
 
     def identity(self) -> dict[str, Any]:
         """What runs in which it is taken are stored under."""
-        said = self.to_dict()
-        if said.get("second") == "nothing":  # as were all actions once
-            del said["second"]
-        return said
+        record = self.to_dict()
+        if record.get("second") == "nothing":  # as were all actions once
+            del record["second"]
+        return record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,17 +167,17 @@ def action(value: OnStop) -> Action:
         return value
     if not isinstance(value, (str, Mapping)):
         raise InvalidValue("on_stop", value, "an action, its name, or a table of it")
-    given = {"name": value} if isinstance(value, str) else dict(value)
-    name = str(given.pop("name", None))
+    params = {"name": value} if isinstance(value, str) else dict(value)
+    name = str(params.pop("name", None))
     if name not in ACTIONS:
         raise InvalidValue("on_stop", name, "one of " + ", ".join(ACTIONS), list(ACTIONS))
     kind = ACTIONS[name]
     known = [f.name for f in fields(kind)]
-    for key in given:
+    for key in params:
         if key not in known:
             allowed = f"a parameter of {name}: " + (", ".join(known) or "it has none")
             raise InvalidValue("on_stop", key, allowed, known)
-    return kind(**given)
+    return kind(**params)
 
 
 def cue_ids(what: Action, tokenizer: Any, table: Sequence[bytes]) -> list[int]:
@@ -195,6 +195,8 @@ def cue_ids(what: Action, tokenizer: Any, table: Sequence[bytes]) -> list[int]:
     text = b"".join(table[i] for i in ids)
     # SentencePiece begins a text with a space of its own.
     if text.removeprefix(b" ") != cue.encode().removeprefix(b" "):
-        told = text.decode(errors="replace")
-        raise InvalidValue("cue", cue, f"a text whose words the tokenizer has (it reads {told!r})")
+        reading = text.decode(errors="replace")
+        raise InvalidValue(
+            "cue", cue, f"a text whose words the tokenizer has (it reads {reading!r})"
+        )
     return ids

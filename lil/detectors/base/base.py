@@ -96,10 +96,10 @@ class Detector(ABC):
     served: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
+        for f in fields(self):
+            value = getattr(self, f.name)
             if isinstance(value, np.generic):  # numpy's numbers are no JSON
-                object.__setattr__(self, one.name, value.item())
+                object.__setattr__(self, f.name, value.item())
         if self.region is not None:
             check_choice("region", self.region, REGIONS)
         what = action(self.on_stop)
@@ -116,7 +116,7 @@ class Detector(ABC):
 
     def params(self) -> dict[str, Any]:
         """The parameters, resolved and JSON-able."""
-        own = {one.name: getattr(self, one.name) for one in fields(self) if one.compare}
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
         del own["on_stop"], own["region"]
         return {**own, "region": self.region, "on_stop": self.action.to_dict()}
 
@@ -125,12 +125,12 @@ class Detector(ABC):
 
         Name, version above 1, the import path of a class that does not ship, parameters, action.
         """
-        later = (one for one in fields(self) if "left_out" in one.metadata)
-        left_out = {one.name: one.metadata["left_out"] for one in later}
+        later = (f for f in fields(self) if "left_out" in f.metadata)
+        left_out = {f.name: f.metadata["left_out"] for f in later}
         own = {k: v for k, v in self.params().items() if left_out.get(k, ...) != v}
-        said = named(self, {**own, "on_stop": self.action.identity()})
+        record = named(self, {**own, "on_stop": self.action.identity()})
         kind = type(self)
-        return said if ships(kind) else {"class": import_path(kind), **said}
+        return record if ships(kind) else {"class": import_path(kind), **record}
 
     @property
     def uses(self) -> Sequence[Any]:
@@ -143,7 +143,7 @@ class Detector(ABC):
         ladder: object = cls.ladder
         match ladder:
             case (str(name), (tuple() | list()) as values):
-                known = [one.name for one in parameters(cls)]
+                known = [f.name for f in parameters(cls)]
                 if bool(name) == bool(values) and (not name or name in known):
                     return name, values
                 allowed = f"a parameter of {cls.name} ({', '.join(known)}) and values of it"
@@ -240,8 +240,8 @@ class Watcher(ABC, Generic[D]):
 
     def update(self, pieces: Sequence[bytes]) -> Verdict | None:
         """See the next generated tokens, one element each; the verdict, once there is one."""
-        given: object = pieces
-        if isinstance(given, (bytes, str)):
+        value: object = pieces
+        if isinstance(value, (bytes, str)):
             raise InvalidValue("pieces", pieces, "a list with the bytes of each token")
         tracker, newest = self.tracker, self.tracker.newest
         for piece in pieces:
@@ -252,11 +252,11 @@ class Watcher(ABC, Generic[D]):
                 break
             self.tokens += 1
             if tracker.counts:
-                found: object = self.push(piece)
-                if not isinstance(found, (Verdict, NoneType)):
+                answer: object = self.push(piece)
+                if not isinstance(answer, (Verdict, NoneType)):
                     allowed = "a lil.Verdict from `push`, or None"
-                    raise InvalidValue(self.detector.name, found, allowed)
-                self.verdict = found
+                    raise InvalidValue(self.detector.name, answer, allowed)
+                self.verdict = answer
         return self.verdict
 
     @property

@@ -48,7 +48,7 @@ class SignalWatcher(Watcher[D]):
     def __init__(self, detector: D, prompt: bytes = b"") -> None:
         super().__init__(detector, prompt)
         # Generated tokens up to the one whose number is still to come.
-        self.asked: int | None = None
+        self.pending: int | None = None
         self.numbers: list[tuple[int, float]] = []
         self.recalled: dict[int, float] | None = None
 
@@ -70,16 +70,16 @@ class SignalWatcher(Watcher[D]):
 
     def push(self, piece: bytes) -> Verdict | None:
         """See the next token; the verdict one token after the number that decided."""
-        if self.asked is not None:
-            self._settle(self._recalled(self.asked))
+        if self.pending is not None:
+            self._settle(self._recalled(self.pending))
         verdict = self.judge()
         if verdict is None and self.asks(piece):
-            self.asked = self.tokens
+            self.pending = self.tokens
         return verdict
 
     def _settle(self, number: float) -> None:
-        assert self.asked is not None
-        tokens, self.asked = self.asked, None
+        assert self.pending is not None
+        tokens, self.pending = self.pending, None
         self.numbers.append((tokens, number))
         self.take(tokens, number)
 
@@ -97,7 +97,7 @@ class SignalWatcher(Watcher[D]):
     @property
     def wants(self) -> bool:
         """Whether it asks at the newest token, and does not know."""
-        return self.asked is not None and self.recalled is None
+        return self.pending is not None and self.recalled is None
 
     def see(self, reading: Reading) -> None:
         """What was computed at the newest token."""

@@ -144,11 +144,11 @@ class PartWatchers(Watcher[Combination]):
 
     def seen(self) -> Mapping[str, Signal]:
         """The signals of all parts; of the same one, the longest."""
-        found: dict[str, Signal] = {}
+        signals: dict[str, Signal] = {}
         for watcher in self.watchers:
             for name, signal in watcher.seen().items():
-                found[name] = max(found.get(name, ()), signal, key=len)
-        return found
+                signals[name] = max(signals.get(name, ()), signal, key=len)
+        return signals
 
     def recall(self, signals: Mapping[str, Signal]) -> None:
         """Take all parts' numbers from these signals."""

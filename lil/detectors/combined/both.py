@@ -38,6 +38,8 @@ class All(PartWatchers):
         if None in verdicts:
             return None
         parts = [
-            {"part": one.detector, "token": one.token, **one.evidence} for one in verdicts if one
+            {"part": verdict.detector, "token": verdict.token, **verdict.evidence}
+            for verdict in verdicts
+            if verdict
         ]
         return Verdict("both", newest.token, {"step": self.tokens, "parts": parts})

@@ -18,24 +18,22 @@ from lil.decoding.sampling import NotFiniteError
 
 
 class Text(Protocol):
-    """What is read: a `lil.Trace`, or anything else with these two."""
+    """A `lil.Trace`, or anything else with a prompt's and its generated token ids."""
 
     @property
-    def prompt_ids(self) -> Sequence[int]:
-        """The prompt's token ids."""
+    def prompt_ids(self) -> Sequence[int]: ...
 
     @property
-    def new_ids(self) -> Sequence[int]:
-        """The generated ids."""
+    def new_ids(self) -> Sequence[int]: ...
 
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Which tokens of one text a method chooses where all before them are the text's.
+    """Which tokens of one text a method chooses after the text's own tokens.
 
     Attributes:
-        chosen: of each generated token but the first, which the prompt alone decides and every
-            method reads in full, whether it is the likeliest, (tokens - 1,).
+        chosen: whether each generated token is the likeliest, (tokens - 1,); the first token
+            follows from the prompt alone, which every method reads in full.
         keys_read: by these steps, summed over layers and KV heads.
     """
 
@@ -69,13 +67,9 @@ def acceptance(
 ) -> list[Acceptance]:
     """Which tokens of full attention's texts a method would have chosen, one step each.
 
-    The measure that decides how many drafts speculative decoding keeps (Leviathan et al., arXiv
-    2211.17192), on greedy texts: every step of the method reads the text as it is, whatever the
-    method would have written before, so that one step's mistake is counted once. What it costs to
-    read a text again is a decode step a token; nothing is generated.
-
-    Texts are taken as greedy and without penalties: for sampled ones it is the share of tokens
-    that are the likeliest.
+    The measure that decides how many drafts speculative decoding accepts (Leviathan et al., arXiv
+    2211.17192), on greedy texts without penalties. Every step of the method reads the text as it
+    is, so that one step's mistake counts once. Nothing is generated; a token costs a decode step.
 
     Args:
         model: a causal language model of transformers, in evaluation mode.
@@ -83,7 +77,7 @@ def acceptance(
         backend: the method.
         batch_size: texts read together.
         engine: what decode queries read keys with, as `decode` takes it.
-        on_texts: told after each batch how many texts it had.
+        on_texts: called after each batch with the number of texts in it.
 
     Returns:
         One for each text, in their order.

@@ -90,13 +90,12 @@ class StopOn(StoppingCriteria):
         model.generate(**inputs, stopping_criteria=StoppingCriteriaList([stop]))
         stop.verdicts  # one a row: its evidence, or None
 
-    Rows are independent, and `generate()` pads those that have ended. A row that ended by itself is
-    no longer watched, and `eos` beats a verdict at the same token. One object serves one
-    `generate()` after another: other prompts start anew, and where the next prompts are the last
-    output call `forget`. With beams every candidate is judged, anew from its ids at each step, and
-    `verdicts` are those of the last step's candidates. Assisted decoding and prompt lookup bring
-    several tokens at once, in the first call too: they need `prompt_tokens` or `attention_mask`,
-    and are refused without. Verdicts are then those of plain decoding.
+    Rows are independent, and `generate()` pads those that have ended. `eos` beats a verdict at the
+    same token. One object serves one `generate()` after another; where the next prompts are the
+    last output, call `forget`. With beams every candidate is judged anew from its ids at each step,
+    and `verdicts` are those of the last step's candidates. Assisted decoding and prompt lookup
+    bring several tokens at once, in the first call too: they need `prompt_tokens` or
+    `attention_mask`, and are refused without. Verdicts are then those of plain decoding.
 
     A detector that reads hidden states needs the model, hooked while the object is entered:
 

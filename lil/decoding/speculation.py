@@ -25,19 +25,18 @@ from lil.trace import Trace
 
 @dataclass(frozen=True)
 class Round:
-    """What a round of drafts and one check brought.
+    """The result of a round of drafts and one check.
 
     Attributes:
-        ids: the token before the drafts, and they, (B, k + 1).
+        ids: the token before the drafts, and the drafts, (B, k + 1).
         drafts: tokens drafted, (B, k).
-        chosen: tokens that full attention chooses behind each of them and before the first,
-            (B, k + 1); they count as far as the drafts before them are the same.
+        chosen: full attention's tokens behind each of `ids`, (B, k + 1); a token counts where all
+            drafts before it are the same.
         finite: whether their scores were finite, (B, k + 1).
-        cost: of all of it.
+        cost: of drafts and check.
         draft_keys, check_keys: keys read, (B,).
-        draft_bytes: held for drafts alone while they were checked, (B,): copies of the rows, and
-            the cache of a drafter apart.
-        check_bytes: held then by the cache that the check read, (B,).
+        draft_bytes: memory for drafts alone, (B,): copies of the rows, and the drafter's cache.
+        check_bytes: memory of the cache that the check read, (B,).
     """
 
     ids: Tensor
@@ -57,10 +56,9 @@ class Round:
 
 
 class Drafter(Batch):
-    """The drafter of a method that drops keys: its rows, in the places of those that it drafts for.
+    """The rows of a method that drops keys, in the places of those that it drafts for.
 
-    Its cache cannot be cut, so it is copied behind every draft: as many copies as drafts, of what
-    the method holds.
+    Its cache cannot be cut, so every draft is followed by a copy of it.
     """
 
     def __init__(self, cache: AttentionCache, device: torch.device) -> None:
@@ -83,16 +81,14 @@ class SpeculativeLoop(DecodeLoop):
     """A decode loop whose step is a round: drafts under the backend, a check under full attention.
 
     Speculative decoding (Leviathan et al., arXiv 2211.17192) with the model as its own drafter, as
-    in TriForce (arXiv 2404.11912); drafts are forgotten before the check, so what the cache holds
-    is what full attention computes. Where tokens are sampled we do not accept by a ratio of
-    probabilities: draft and check use the same uniform number for the same token, so that the
-    output is the one that full attention samples with that seed, token for token.
+    in TriForce (arXiv 2404.11912). Drafts are forgotten before the check, so the cache holds what
+    full attention computes. Where we differ: sampled tokens are not accepted by a ratio of
+    probabilities. Draft and check use the same uniform number for a token, so that the output is
+    full attention's with that seed, token for token.
 
-    A method that drops keys drafts over a cache of its own, beside full attention's. It holds what
-    the method's own steps computed of the tokens that were accepted, as if it had written them.
-
-    Rows share the rounds, each accepts what it does. Every token passes detectors, penalties and
-    caps in its turn as without drafts; what a verdict ends is dropped with all behind it.
+    A method that drops keys drafts over a second cache, which holds what the method's own steps
+    computed of the accepted tokens. Every token passes detectors, penalties and caps in its turn;
+    what a verdict ends is dropped with all behind it.
     """
 
     def __init__(
@@ -207,11 +203,10 @@ class SpeculativeLoop(DecodeLoop):
             batch.cache.replace_rows(places, self.before, places)
 
     def _forget_rest(self, batch: Batch, taken: Sequence[int], result: Round) -> None:
-        """Of the tokens that the check read, rows keep those in front of their newest.
+        """Cut the cache of each row behind the tokens that it took, but for the newest.
 
-        Where a method cannot cut, rows that took fewer are as before the drafts and read again what
-        they took, under full attention. A drafter apart goes back to where it had read what they
-        took; it has not read the last draft yet, of which rows that took all need one step more.
+        Where a method cannot cut, rows that took fewer start from the copy before the drafts and
+        read what they took again, under full attention.
         """
         rows, cache = batch.rows, batch.cache
         lengths = [len(row.prompt_ids) + len(row.new_ids) - 1 for row in rows]

@@ -15,36 +15,27 @@ from lil.detectors.base.region import OUTSIDE
 class Cycle(Detector):
     """Stops when the newest tokens are one block repeated exactly, as vLLM's repetition detection.
 
-    The block may have any length from `min_period` to `max_period` tokens and must stand `repeats`
-    times back to back, the last time at the very end. Where several periods fit, the evidence names
-    the shortest. Tokens are compared by their bytes.
+    The block has `min_period` to `max_period` tokens and stands `repeats` times back to back, the
+    last time at the very end. Where several periods fit, the evidence names the shortest. Tokens
+    are compared by their bytes.
 
-    Where we differ from vLLM (`repetition_detection`): its three parameters have no defaults; and
-    `min_tokens` is ours, because four equal tokens are a loop in a proof and a line in a table.
+    Where we differ from vLLM (`repetition_detection`): its parameters have no defaults, and
+    `min_tokens` and `outside` are ours: four equal tokens are a loop in a proof and a line in a
+    table. While a model thinks, two equal rounds are enough; elsewhere a user may have requested
+    the block, and all copies together need `outside` tokens.
 
-    While a model thinks, twice is enough: of the reasoner that ships an honest second pass is
-    hardly ever the first, token for token, and a loop is. `repeats` and `min_tokens` were chosen on
-    it. Where no thinking goes on, in an answer or with a model that does not think, a block may
-    stand there because it was asked for, and all copies together need `outside` tokens: more than
-    fifty equal lines or 16 x 16 zeros have. What ordinary texts it stops
-    `scripts/checks/check_ordinary.py` tells.
-
-    What it does not see: a block that changes at all, be it by a counter or a word, until two
-    rounds happen to be the same. So it is the best detector of the reasoner that ships, whose loops
-    are exact because its language has no paraphrase; the one with a claim beyond that language is
-    `recurrence`, which asks for the same passages and not for the same rounds. What it may stop
-    though it should not: in a thinking part, an enumeration that is written out twice, equal lines
-    and tables whose rows are the same; of honest texts of a small natural-language model it stopped
-    some that `recurrence` let pass.
+    What it does not see: a block that changes at all, be it by a counter or a word; `recurrence`
+    sees some of these. What it may stop though it should not: in a thinking part, an enumeration
+    that is written out twice, equal lines, and tables whose rows are the same.
 
     Args:
         min_period, max_period: lengths of the block, in tokens.
-        repeats: times the block must stand there.
-        min_tokens: tokens that all repeats must take together.
+        repeats: copies of the block.
+        min_tokens: tokens of all copies together.
         outside: the same where the model is not known to be thinking, if it is more; 0 makes no
             difference between the two. Meant for tokens of several characters.
-        on_stop: what follows; not `regenerate`: where a loop began is known only
-            when its repeats have been read, and a state that dropped tokens cannot go back to it.
+        on_stop: what follows; not `regenerate`: the beginning of a loop is known only at its end,
+            and a state that dropped tokens cannot go back to it.
         region: what is watched, see `Detector`.
 
     Raises:

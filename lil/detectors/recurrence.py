@@ -17,23 +17,17 @@ _BITS = 32
 class Recurrence(Detector):
     """Stops when `run` tokens in a row each end a passage of k tokens generated often before.
 
-    Ours. It asks how often a text has occurred: a loop says the same many times, an honest second
-    pass once or twice. Compressed size cannot tell these apart, since a text seen once before costs
-    as little as one seen ten times. Passages may overlap, need not follow one another, and are
+    Ours. It counts how often a text has occurred: a loop says the same many times, an honest second
+    pass once or twice. Compressed size cannot tell these apart: a text seen once before costs as
+    little as one seen ten times. Passages may overlap, need not follow one another, and are
     compared by the bytes of their tokens.
 
-    Where no thinking goes on, in an answer or with a model that does not think, a text may say the
-    same over and over because it was asked to, and `outside` tokens in a row must have stood there.
-
     What it does not see: loops that change a word or a number within every k tokens, as counters
-    and paraphrases do, which no detector of tokens sees. One changed word in a longer round leaves
-    it passages enough, where `cycle` must wait for two equal rounds. So of ours it is the one with
-    a claim beyond the language of the reasoner that ships; there loops are exact, and `cycle` is
-    sooner and better. What it may stop though it should not: in a thinking part, tables and data
+    and paraphrases do. What it may stop though it should not: in a thinking part, tables and data
     with the same long line over and over.
 
-    State: one entry for each different passage, some 250 bytes a token at most; a token takes the
-    same time however many were generated.
+    State: an entry for each different passage, some 250 bytes a token at most; the time of a token
+    does not grow.
 
     Args:
         k: tokens of a passage.
@@ -41,12 +35,11 @@ class Recurrence(Detector):
         run: tokens in a row that must each end such a passage.
         outside: the same where the model is not known to be thinking, if it is more; 0 makes no
             difference between the two. Meant for tokens of several characters.
-        on_stop: what follows; not `regenerate`: where a loop began is known only when it has been
-            read several times, and a state that dropped tokens cannot go back to it.
+        on_stop: what follows; not `regenerate`, as for `cycle`.
         region: what is watched, see `Detector`.
 
     Raises:
-        InvalidValue: a number that is no integer or below 1 (outside: below 0), unknown action, or
+        InvalidValue: a number that is no integer of at least 1 (`outside`: 0), unknown action, or
             `regenerate`.
     """
 

@@ -36,7 +36,7 @@ class At(lil.Detector):
 
     token: int
     anchor: int | None = None
-    kept: int | None = None
+    cut: int | None = None
     name: ClassVar[str] = "at"
     anchors: ClassVar[bool] = True
 
@@ -48,13 +48,13 @@ def fires(
     token: int,
     on_stop: OnStop = "stop",
     anchor: int | None = None,
-    kept: int | None = None,
+    cut: int | None = None,
     second: str = "nothing",
 ) -> At:
     what = action(on_stop)
     if not what.ends:
         what = replace(what, second=second)
-    return At(token, anchor, kept, on_stop=what)
+    return At(token, anchor, cut, on_stop=what)
 
 
 class Counting(lil.Watcher[At]):
@@ -62,17 +62,17 @@ class Counting(lil.Watcher[At]):
         at = self.detector
         if self.tokens < at.token:
             return None
-        kept = at.token if at.kept is None else at.kept
-        return lil.Verdict("at", kept, {"step": at.token}, at.anchor)
+        cut = at.token if at.cut is None else at.cut
+        return lil.Verdict("at", cut, {"step": at.token}, at.anchor)
 
     def returns(self) -> Sequence[int]:
-        for place in (self.detector.anchor, self.detector.kept):
+        for place in (self.detector.anchor, self.detector.cut):
             if place is not None:
                 return [place] if self.tokens >= place else []
         return []
 
 
 def run(model, tokenizer, detectors=(), **options) -> list[lil.Trace]:
-    given = {"max_new_tokens": 70, "batch_size": 3, "check_every": 10} | options
-    prompts = given.pop("prompts", PROMPTS)
-    return lil.decode(model, tokenizer, prompts, detectors=list(detectors), **given)
+    settings = {"max_new_tokens": 70, "batch_size": 3, "check_every": 10} | options
+    prompts = settings.pop("prompts", PROMPTS)
+    return lil.decode(model, tokenizer, prompts, detectors=list(detectors), **settings)

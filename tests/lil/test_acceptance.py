@@ -42,37 +42,37 @@ def decoded(model, under, prompts=PROMPTS, tokens=TOKENS) -> list[lil.Trace]:
     return lil.decode(model, build_tokenizer(), requests, backend=under)
 
 
-def parts_at(one: lil.Trace, other: lil.Trace) -> int:
-    pairs = zip(one.new_ids, other.new_ids, strict=False)
+def parts_at(result: lil.Trace, other: lil.Trace) -> int:
+    pairs = zip(result.new_ids, other.new_ids, strict=False)
     return len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_text_parts_at_the_first_token_that_is_not_accepted(model, name) -> None:
     full, sparse = decoded(model, attention.Full()), decoded(model, backend(name))
-    found = lil.acceptance(model, full, backend(name))
-    for text, own, one in zip(full, sparse, found, strict=True):
-        assert one.steps == text.tokens - 1
+    results = lil.acceptance(model, full, backend(name))
+    for text, own, result in zip(full, sparse, results, strict=True):
+        assert result.steps == text.tokens - 1
         first = parts_at(text, own)
         if first == text.tokens:
-            assert one.accepted == one.steps
-            assert one.agreed == one.steps
+            assert result.accepted == result.steps
+            assert result.agreed == result.steps
         else:
-            assert one.agreed == first - 1  # the first token is the prompt's
-            assert not one.chosen[first - 1]
+            assert result.agreed == first - 1  # the first token is the prompt's
+            assert not result.chosen[first - 1]
 
 
 def test_a_wrong_token_is_counted_once_and_what_follows_is_read(model) -> None:
     (text,) = decoded(model, attention.Full(), PROMPTS[:1], TOKENS[:1])
     changed = [*text.new_ids]
     changed[10] = (changed[10] + 1) % 30
-    (one,) = lil.acceptance(model, [Written([*PROMPTS[0]], changed)], attention.Full())
-    assert one.agreed == 9
-    assert not one.chosen[9]
+    (result,) = lil.acceptance(model, [Written([*PROMPTS[0]], changed)], attention.Full())
+    assert result.agreed == 9
+    assert not result.chosen[9]
     # What follows is compared with the changed text, not with the old one.
     ids = torch.tensor([[*PROMPTS[0], *changed]])
     best = model(ids).logits[0, len(PROMPTS[0]) : -1].argmax(-1)
-    assert one.chosen.tolist() == [
+    assert result.chosen.tolist() == [
         int(a) == b for a, b in zip(best.tolist(), changed[1:], strict=True)
     ]
 

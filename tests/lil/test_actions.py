@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from acting_rows import CUE, CUE_IDS, PROMPTS, At, Counting, backend, fires, run
-from tiny_models import asked
+from tiny_models import requests_of
 
 import lil
 from attention.errors import InvalidValue
@@ -18,9 +18,9 @@ def test_answer_gives_the_cue_and_goes_on_as_if_it_had_been_said(qwen, tokenizer
     plain = run(qwen, tokenizer)
     answered = run(qwen, tokenizer, [fires(20, actions.Answer(cue=CUE, tokens=9))])
     for before, trace in zip(plain, answered, strict=True):
-        said = [*before.new_ids[:20], *CUE_IDS]
-        (after,) = run(qwen, tokenizer, prompts=[[*before.prompt_ids, *said]], max_new_tokens=9)
-        assert list(trace.new_ids) == [*said, *after.new_ids]
+        forced = [*before.new_ids[:20], *CUE_IDS]
+        (after,) = run(qwen, tokenizer, prompts=[[*before.prompt_ids, *forced]], max_new_tokens=9)
+        assert list(trace.new_ids) == [*forced, *after.new_ids]
         assert (trace.finish, trace.evidence, trace.dropped) == ("length", None, ())
         assert trace.action == {
             "name": "answer",
@@ -98,24 +98,20 @@ def test_the_cap_bounds_what_is_paid(qwen, tokenizer):
 def test_a_verdict_may_keep_less_than_was_decoded(qwen, tokenizer):
     """A stop there ends with what is kept; an answer begins there."""
     plain = run(qwen, tokenizer, backend=backend("h2o"))
-    for kept in (0, 13, 20):
-        stopped = run(qwen, tokenizer, [fires(30, kept=kept)], backend=backend("h2o"))
+    for cut in (0, 13, 20):
+        stopped = run(qwen, tokenizer, [fires(30, cut=cut)], backend=backend("h2o"))
         answer = actions.Answer(cue=CUE, tokens=5)
-        never = run(
-            qwen, tokenizer, [fires(max(kept, 1), answer, kept=kept)], backend=backend("h2o")
-        )
-        answered = run(qwen, tokenizer, [fires(30, answer, kept=kept)], backend=backend("h2o"))
-        for whole, cut, said, other in zip(plain, stopped, answered, never, strict=True):
-            assert cut.new_ids == whole.new_ids[:kept]
+        never = run(qwen, tokenizer, [fires(max(cut, 1), answer, cut=cut)], backend=backend("h2o"))
+        answered = run(qwen, tokenizer, [fires(30, answer, cut=cut)], backend=backend("h2o"))
+        for whole, cut, forced, other in zip(plain, stopped, answered, never, strict=True):
+            assert cut.new_ids == whole.new_ids[:cut]
             # 20 is a check's own place: one check stays there, that of the whole run.
-            assert [check.tokens for check in cut.checks] == [*range(10, kept, 10), kept]
-            assert cut.dropped == whole.new_ids[kept:30]
+            assert [check.tokens for check in cut.checks] == [*range(10, cut, 10), cut]
+            assert cut.dropped == whole.new_ids[cut:30]
             assert (cut.finish, cut.evidence) == ("at", {"step": 30})
-            assert cut.cost_at(kept).keys_read == pytest.approx(
-                whole.cost_at(30).keys_read, rel=0.2
-            )
-            assert said.new_ids == other.new_ids
-            assert said.new_ids[: kept + 3] == (*whole.new_ids[:kept], *CUE_IDS)
+            assert cut.cost_at(cut).keys_read == pytest.approx(whole.cost_at(30).keys_read, rel=0.2)
+            assert forced.new_ids == other.new_ids
+            assert forced.new_ids[: cut + 3] == (*whole.new_ids[:cut], *CUE_IDS)
 
 
 def test_eos_and_the_cap_beat_an_action(qwen, tokenizer, eos):
@@ -157,7 +153,7 @@ def test_what_cannot_be_done_is_refused_first(qwen, tokenizer):
     for detector, options, message in (
         (fires(5, "densify"), {"backend": backend("h2o")}, "keeps every key: h2o has dropped some"),
         (fires(5, actions.Answer(cue="no such words")), {}, "cue = 'no such words'"),
-        (fires(5, "densify"), {"prompts": asked(PROMPTS, forced=[[3]] * 4)}, "forced = 'at'"),
+        (fires(5, "densify"), {"prompts": requests_of(PROMPTS, forced=[[3]] * 4)}, "forced = 'at'"),
     ):
         with pytest.raises(InvalidValue, match=message):
             run(qwen, tokenizer, [detector], **options)
@@ -167,14 +163,14 @@ def test_what_cannot_be_done_is_refused_first(qwen, tokenizer):
 
 
 def test_actions_come_back_from_their_tables():
-    for one in (
+    for table in (
         actions.Stop(),
         actions.Answer(cue="x", tokens=3),
         actions.Regenerate(),
         actions.Densify(),
     ):
-        assert actions.action(one.to_dict()) == one
-        assert lil.Guardian(on_stop=one.to_dict()) == lil.Guardian(on_stop=one)
+        assert actions.action(table.to_dict()) == table
+        assert lil.Guardian(on_stop=table.to_dict()) == lil.Guardian(on_stop=table)
 
 
 def test_a_place_that_was_never_named_is_a_bug_of_its_detector(qwen, tokenizer):
@@ -197,13 +193,13 @@ def test_a_second_verdict_ends_the_row(qwen, tokenizer, what, name):
     """The detector begins anew behind what was kept, and counts the cue."""
     options = {} if what is actions.Densify else {"cue": CUE, "tokens": 50}
     anchor = 12 if what is actions.Regenerate else None
-    kept, using = anchor or 20, {"backend": backend(name)}
+    cut, using = anchor or 20, {"backend": backend(name)}
     on = run(qwen, tokenizer, [fires(20, what(**options), anchor)], **using)
     ended = run(qwen, tokenizer, [fires(20, what(**options), anchor, second="stop")], **using)
     for trace, longer in zip(ended, on, strict=True):
-        assert (trace.finish, trace.tokens) == ("at", kept + 20)
-        assert trace.evidence == {"step": 20, "after": kept}
-        assert trace.new_ids == longer.new_ids[: kept + 20]
+        assert (trace.finish, trace.tokens) == ("at", cut + 20)
+        assert trace.evidence == {"step": 20, "after": cut}
+        assert trace.new_ids == longer.new_ids[: cut + 20]
         assert trace.dropped == longer.dropped
         assert trace.action == {**longer.action, "second": "stop"}
         assert lil.Trace.from_dict(trace.to_dict()) == trace

@@ -100,13 +100,13 @@ def test_bad_files(tmp_path: Path) -> None:
 
 
 def clouds(
-    count: int, seed: int = 0, share: float = 0.2, apart: float = 3.0
+    count: int, seed: int = 0, share: float = 0.2, distance: float = 3.0
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Two clouds of states, apart along the first axis; a share of them is salad."""
     draw = torch.Generator().manual_seed(seed)
     labels = (torch.randperm(count, generator=draw) < share * count).long()
     states = torch.randn(count, 6, generator=draw)
-    states[:, 0] += apart * (2.0 * labels - 1.0)
+    states[:, 0] += distance * (2.0 * labels - 1.0)
     return states, labels, torch.full((count,), 30)
 
 
@@ -127,7 +127,7 @@ def by_torch(states: torch.Tensor, labels: torch.Tensor) -> torch.nn.Linear:
 
 
 def test_it_learns_what_logistic_regression_learns() -> None:
-    states, labels, tokens = clouds(600, share=0.5, apart=0.7)  # nothing to draw from
+    states, labels, tokens = clouds(600, share=0.5, distance=0.7)  # nothing to draw from
     fitted = Training(lr=0.02, epochs=1200).fit(states, labels, tokens)
     layer = by_torch(states, labels)
     assert torch.allclose(fitted.weight.double(), layer.weight.detach()[0], atol=1e-3)

@@ -67,15 +67,15 @@ def test_states_are_those_of_the_decode(
     assert max(lasts) > min(lasts)
     for batch_size in (2, 3):  # ragged, and with a batch behind the first
         tokens: list[int] = []
-        found = chunk_states(chatty, backend, traces, -2, batch_size, tokens.append)
+        states = chunk_states(chatty, backend, traces, -2, batch_size, tokens.append)
         assert sum(tokens) == sum(lasts)
         compared = 0
-        for trace, read, known in zip(traces, found, expected, strict=True):
+        for trace, read, known in zip(traces, states, expected, strict=True):
             ends = [chunk.end for chunk in chunks(trace.text_pieces)]
             assert read.shape == (len(ends), chatty.config.hidden_size)
-            for mine, theirs in zip(read, known, strict=True):
-                if theirs is not None:  # a state behind the last token was never computed
-                    assert torch.allclose(mine, theirs.float(), atol=1e-5)
+            for left, right in zip(read, known, strict=True):
+                if right is not None:  # a state behind the last token was never computed
+                    assert torch.allclose(left, right.float(), atol=1e-5)
                     compared += 1
         assert compared >= 5
 

@@ -13,28 +13,28 @@ HOT, COLD = (40, 0.9), (40, 0.1)
 BRIEF = (3, 0.9)
 
 
-def run(found: Chunks, **params: float) -> tuple[int, int] | None:
+def run(pairs: Chunks, **params: float) -> tuple[int, int] | None:
     """(Chunks seen, tokens kept) when it chops, None if it never does."""
     streaks = Streaks(**params)  # type: ignore[arg-type]
-    for number, (tokens, p) in enumerate(found, start=1):
+    for number, (tokens, p) in enumerate(pairs, start=1):
         if streaks.push(tokens, p):
             return number, streaks.cold_end
     return None
 
 
 def by_slices(
-    found: Chunks, threshold: float, short: int, long_streak: int, short_streak: int
+    pairs: Chunks, threshold: float, short: int, long_streak: int, short_streak: int
 ) -> tuple[int, int] | None:
     """The rule told backwards: the hot chunks at the end, and how many of them are of one kind."""
-    for number in range(1, len(found) + 1):
+    for number in range(1, len(pairs) + 1):
         hot = 0
-        while hot < number and found[number - 1 - hot][1] > threshold:
+        while hot < number and pairs[number - 1 - hot][1] > threshold:
             hot += 1
-        kinds = "".join("b" if t < short else "l" for t, _ in found[number - hot : number])
+        kinds = "".join("b" if t < short else "l" for t, _ in pairs[number - hot : number])
         longs = len(kinds) - len(kinds.rstrip("l"))
         briefs = len(kinds) - len(kinds.rstrip("b"))
         if longs >= long_streak or briefs >= short_streak:
-            return number, sum(tokens for tokens, _ in found[: number - hot])
+            return number, sum(tokens for tokens, _ in pairs[: number - hot])
     return None
 
 
@@ -54,8 +54,8 @@ def by_slices(
         ([BRIEF] * 4 + [COLD] + [BRIEF] * 5, (10, 52)),
     ],
 )
-def test_golden_cases(found: Chunks, expected: tuple[int, int] | None) -> None:
-    assert run(found) == expected
+def test_golden_cases(pairs: Chunks, expected: tuple[int, int] | None) -> None:
+    assert run(pairs) == expected
 
 
 @given(
@@ -66,7 +66,7 @@ def test_golden_cases(found: Chunks, expected: tuple[int, int] | None) -> None:
     st.integers(1, 6),
 )
 def test_streaks_are_what_slices_say(
-    found: Chunks, threshold: float, short: int, long_streak: int, short_streak: int
+    pairs: Chunks, threshold: float, short: int, long_streak: int, short_streak: int
 ) -> None:
     params = {
         "threshold": threshold,
@@ -74,7 +74,7 @@ def test_streaks_are_what_slices_say(
         "long_streak": long_streak,
         "short_streak": short_streak,
     }
-    assert run(found, **params) == by_slices(found, **params)  # type: ignore[arg-type]
+    assert run(pairs, **params) == by_slices(pairs, **params)  # type: ignore[arg-type]
 
 
 def test_a_chunk_ends_at_a_token_with_a_blank_line() -> None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
 from tiny_models import WORDS, Endings
 
@@ -31,13 +31,13 @@ parts = st.lists(
 texts = st.lists(st.sampled_from([b"a", b"b", b"c\n\n"]), max_size=70)
 
 
-@given(parts, texts)
+@settings(parts, texts)
 def test_the_first_and_the_last_verdict_of_the_parts(
-    given: list[dict[str, Any]], text: list[bytes]
+    settings: list[dict[str, Any]], text: list[bytes]
 ) -> None:
-    alone = [lil.detectors.get(**one).watch(b"p").update(text) for one in given]
+    alone = [lil.detectors.get(**part).watch(b"p").update(text) for part in settings]
     came = [verdict for verdict in alone if verdict is not None]
-    either, both = lil.Either(given).watch(b"p"), lil.Both(given).watch(b"p")
+    either, both = lil.Either(settings).watch(b"p"), lil.Both(settings).watch(b"p")
     first, last = either.update(text), both.update(text)
     assert (first is None) == (not came)
     if first is not None:
@@ -46,8 +46,8 @@ def test_the_first_and_the_last_verdict_of_the_parts(
     assert (last is None) == (len(came) < len(alone))
     if last is not None:
         assert last.step == max(verdict.step for verdict in came)
-        told = [(part["part"], part["token"], part["step"]) for part in last.evidence["parts"]]
-        assert told == [(v.detector, v.token, v.step) for v in came]
+        parts = [(part["part"], part["token"], part["step"]) for part in last.evidence["parts"]]
+        assert parts == [(v.detector, v.token, v.step) for v in came]
 
 
 def test_forms_of_the_parts() -> None:
@@ -73,20 +73,20 @@ def of_states(action: str = "stop") -> list[lil.Detector]:
 
 
 def run(qwen: Any, tokenizer: Any, **options: Any) -> list[lil.Trace]:
-    given = {"max_new_tokens": 80, "batch_size": 3, "penalties": [Endings()]} | options
-    return lil.decode(qwen, tokenizer, PROMPTS, **given)
+    settings = {"max_new_tokens": 80, "batch_size": 3, "penalties": [Endings()]} | options
+    return lil.decode(qwen, tokenizer, PROMPTS, **settings)
 
 
 @pytest.mark.parametrize("which", range(3))
 def test_the_whole_acts(qwen, tokenizer, which):
     """The answer follows what the verdict keeps, as if the cue had stood there."""
     cue = lil.detectors.Answer(cue=" Anna", tokens=3)
-    (one,) = [of_states(cue)[which]]
+    (part,) = [of_states(cue)[which]]
     stops = run(qwen, tokenizer, detectors=[of_states()[which]])
-    acted = run(qwen, tokenizer, detectors=[one])
-    assert one.name in {trace.finish for trace in stops}
+    acted = run(qwen, tokenizer, detectors=[part])
+    assert part.name in {trace.finish for trace in stops}
     for stop, act in zip(stops, acted, strict=True):
         assert act.new_ids[: stop.tokens] == stop.new_ids
         # Where the cue stands in the output already, the row stops instead.
-        did = act.action is not None or act.finish == one.name
-        assert did == (stop.finish == one.name)
+        did = act.action is not None or act.finish == part.name
+        assert did == (stop.finish == part.name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import SIZES, asked
+from tiny_models import SIZES, requests_of
 from torch import nn
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -47,10 +47,12 @@ def decoded(
     model: Any, tokenizer: Any, caps: Sequence[int] = CAPS, **options: Any
 ) -> list[dict[str, Any]]:
     """Records of ragged rows that end apart, without a word about compiling."""
-    rows = asked(PROMPTS, max_new_tokens=caps)
+    rows = requests_of(PROMPTS, max_new_tokens=caps)
     with warnings.catch_warnings():
         warnings.simplefilter("error", CompileWarning)
-        return [record(one) for one in lil.decode(model, tokenizer, rows, batch_size=3, **options)]
+        return [
+            record(trace) for trace in lil.decode(model, tokenizer, rows, batch_size=3, **options)
+        ]
 
 
 def test_a_mode_is_one_of_three(small, tokenizer):
@@ -106,11 +108,11 @@ def test_what_cannot_be_compiled_runs_and_is_named(harm, reason, tokenizer, tmp_
     model = build()
     expected = decoded(model, tokenizer)
     harm(model, monkeypatch)
-    rows = asked(PROMPTS, max_new_tokens=CAPS)
+    rows = requests_of(PROMPTS, max_new_tokens=CAPS)
     with pytest.warns(CompileWarning, match=reason) as seen:
         traces = lil.decode(model, tokenizer, rows, batch_size=3, compile="on")
     assert len(seen) == 1
-    assert [record(one) for one in traces] == expected
+    assert [record(trace) for trace in traces] == expected
 
 
 def test_a_step_is_kept_by_all_that_it_depends_on(small):

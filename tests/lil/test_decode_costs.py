@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tiny_models import asked
+from tiny_models import requests_of
 
 import lil
 
@@ -19,7 +19,7 @@ def keys_of_full(prompt: int, generated: int) -> int:
 
 def test_full_attention_costs_what_arithmetic_says(qwen, tokenizer):
     caps = [43, 7, 60, 1]
-    rows = asked(PROMPTS, max_new_tokens=caps)
+    rows = requests_of(PROMPTS, max_new_tokens=caps)
     traces = lil.decode(qwen, tokenizer, rows, batch_size=2, check_every=20)
     for prompt, cap, trace in zip(PROMPTS, caps, traces, strict=True):
         P = len(prompt)
@@ -57,7 +57,7 @@ def test_a_slow_consumer_is_not_charged_to_the_rows(qwen, tokenizer, monkeypatch
     clock, total = Clock(), 0.0
     monkeypatch.setattr(lil.decoding.loop, "time", clock)
     for _, trace in lil.stream(
-        qwen, tokenizer, asked(PROMPTS, max_new_tokens=[3, 5, 7, 9]), batch_size=2
+        qwen, tokenizer, requests_of(PROMPTS, max_new_tokens=[3, 5, 7, 9]), batch_size=2
     ):
         clock.now += 1000
         total += trace.decode_sec + trace.prefill_sec
@@ -66,7 +66,9 @@ def test_a_slow_consumer_is_not_charged_to_the_rows(qwen, tokenizer, monkeypatch
 
 def test_stream_gives_rows_as_they_end_and_closing_it_restores_the_model(qwen, tokenizer):
     before = qwen.config._attn_implementation
-    rows = lil.stream(qwen, tokenizer, asked(PROMPTS, max_new_tokens=[9, 2, 9, 9]), batch_size=2)
+    rows = lil.stream(
+        qwen, tokenizer, requests_of(PROMPTS, max_new_tokens=[9, 2, 9, 9]), batch_size=2
+    )
     assert next(rows)[0] == 1
     assert qwen.config._attn_implementation != before
     rows.close()

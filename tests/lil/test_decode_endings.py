@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from tiny_models import asked, build_tokenizer
+from tiny_models import build_tokenizer, requests_of
 from tokenizers.processors import TemplateProcessing
 from transformers import TopKLogitsWarper
 
@@ -85,7 +85,7 @@ def test_a_verdict_ends_its_row_alone_with_its_evidence(qwen, tokenizer, free):
     traces = lil.decode(
         qwen,
         tokenizer,
-        asked(PROMPTS, max_new_tokens=[40, 5, 40, 40]),
+        requests_of(PROMPTS, max_new_tokens=[40, 5, 40, 40]),
         detectors=[detector],
         batch_size=2,
     )
@@ -209,12 +209,12 @@ def test_what_is_as_good_is_taken(qwen, tokenizer):
     expected = lil.decode(qwen, tokenizer, [[5, 6], [7, 8]], max_new_tokens=5)
     options = lil.DecodeOptions(max_new_tokens=np.int64(5), token_bytes=lil.token_bytes(tokenizer))
     for prompts in (torch.tensor([[5, 6], [7, 8]]), np.array([[5, 6], [7, 8]]).tolist()):
-        one, two = lil.decode(qwen, tokenizer, prompts, options)
-        assert [one.new_ids, two.new_ids] == [trace.new_ids for trace in expected]
-        assert one.pieces == expected[0].pieces
+        first, second = lil.decode(qwen, tokenizer, prompts, options)
+        assert [first.new_ids, second.new_ids] == [trace.new_ids for trace in expected]
+        assert first.pieces == expected[0].pieces
     shown = inspect.signature(lil.decode).parameters
     assert shown["max_new_tokens"].default == 4096
-    assert set(shown) >= {one.name for one in dataclasses.fields(lil.DecodeOptions)}
+    assert set(shown) >= {first.name for first in dataclasses.fields(lil.DecodeOptions)}
 
 
 def test_tokens_come_one_by_one(qwen, tokenizer, eos, free):

@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from tiny_models import asked
+from tiny_models import requests_of
 
 import attention
 import lil
@@ -46,7 +46,7 @@ def test_ragged_rows_with_replacement_equal_transformers_alone(family, tokenizer
     expected = [oracle(model, p, cap) for p, cap in zip(prompts(), caps, strict=True)]
     assert len({token for row in expected for token in row}) > 15  # not one dead loop
     for batch_size in (1, 3, 8, 100):
-        rows = asked(prompts(), max_new_tokens=caps)
+        rows = requests_of(prompts(), max_new_tokens=caps)
         traces = lil.decode(model, tokenizer, rows, batch_size=batch_size)
         assert ids(traces) == expected
         assert [trace.finish for trace in traces] == ["length"] * 8
@@ -56,22 +56,22 @@ def test_ragged_rows_with_replacement_equal_transformers_alone(family, tokenizer
 @pytest.mark.parametrize("name", some_slow(BACKENDS, {2, 3}))
 def test_every_backend_gives_a_row_the_tokens_it_has_alone(name, qwen, tokenizer):
     caps = [70, 20, 40, 50, 5, 60, 44, 33]
-    rows, options = asked(prompts(), max_new_tokens=caps), {"backend": backend(name)}
+    rows, options = requests_of(prompts(), max_new_tokens=caps), {"backend": backend(name)}
     alone = lil.decode(qwen, tokenizer, rows, batch_size=1, **options)
     batched = lil.decode(qwen, tokenizer, rows, batch_size=3, **options)
-    for one, other in zip(alone, batched, strict=True):
-        assert other.new_ids == one.new_ids
-        assert other.keys_kept_max == one.keys_kept_max
-        assert other.keys_read_max == one.keys_read_max
-        assert other.keys_read_mean == pytest.approx(one.keys_read_mean, nan_ok=True)
-        assert other.checks[-1].keys_read == one.checks[-1].keys_read
-        assert other.curve == one.curve
+    for alone_row, other in zip(alone, batched, strict=True):
+        assert other.new_ids == alone_row.new_ids
+        assert other.keys_kept_max == alone_row.keys_kept_max
+        assert other.keys_read_max == alone_row.keys_read_max
+        assert other.keys_read_mean == pytest.approx(alone_row.keys_read_mean, nan_ok=True)
+        assert other.checks[-1].keys_read == alone_row.checks[-1].keys_read
+        assert other.curve == alone_row.curve
 
 
 @pytest.mark.parametrize("temperature", some_slow([0.7, 2.0], 1))
 def test_sampled_rows_do_not_depend_on_their_batch(temperature, qwen, tokenizer):
     options = {"temperature": temperature, "top_k": 40, "top_p": 0.95, "seed": 3}
-    rows = asked(prompts(), max_new_tokens=[30, 4, 25, 30, 1, 30, 12, 8])
+    rows = requests_of(prompts(), max_new_tokens=[30, 4, 25, 30, 1, 30, 12, 8])
     runs = [
         ids(lil.decode(qwen, tokenizer, rows, batch_size=size, **options)) for size in (1, 3, 8)
     ]
@@ -81,10 +81,13 @@ def test_sampled_rows_do_not_depend_on_their_batch(temperature, qwen, tokenizer)
 
 def test_a_random_stream_belongs_to_its_item_and_sample(qwen, tokenizer):
     options = {"max_new_tokens": 20, "temperature": 1.5, "batch_size": 2}
-    one = prompts()[3]
+    alone_row = prompts()[3]
     names = ["a", "b", "a", "a"]
     traces = lil.decode(
-        qwen, tokenizer, asked([one] * 4, item_id=names, sample_index=[0, 0, 1, 0]), **options
+        qwen,
+        tokenizer,
+        requests_of([alone_row] * 4, item_id=names, sample_index=[0, 0, 1, 0]),
+        **options,
     )
     first, other_item, other_sample, same = ids(traces)
     assert first == same
@@ -105,9 +108,9 @@ def test_a_reused_prefix_changes_nothing(name, temperature, qwen, tokenizer):
     lengths = [room[0], 1, room[2] // 2, 0, max(0, room[4]), 10 if room[5] > 10 else 0]
     assert sum(lengths) > 20
     forced = [trace.new_ids[: max(0, n)] for trace, n in zip(scratch, lengths, strict=True)]
-    reused = lil.decode(qwen, tokenizer, asked(rows, forced=forced), **options)
-    for old, new, given in zip(scratch, reused, forced, strict=True):
-        assert new.reused_tokens == len(given)
+    reused = lil.decode(qwen, tokenizer, requests_of(rows, forced=forced), **options)
+    for old, new, tokens in zip(scratch, reused, forced, strict=True):
+        assert new.reused_tokens == len(tokens)
         assert new.new_ids == old.new_ids
         assert (new.finish, new.curve) == (old.finish, old.curve)
         for field in ("keys_kept_max", "keys_read_max", "cache_bytes_peak"):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from penalty_cases import CASES
 from penalty_cases import build as penalty
-from tiny_models import SIZES, WORDS, asked, near
+from tiny_models import SIZES, WORDS, near, requests_of
 from torch import Tensor, nn
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -63,7 +63,7 @@ def exact(trace: lil.Trace) -> dict[str, Any]:
 def same(model: Any, tokenizer: Any, compile_: str = "on", **options: Any) -> list[lil.Trace]:
     """The traces of the model as it is; those of graphs are the same but for seconds."""
     options = {"batch_size": 3, "engine": "torch", "check_every": 10} | options
-    rows = asked(PROMPTS, max_new_tokens=CAPS)
+    rows = requests_of(PROMPTS, max_new_tokens=CAPS)
     plain = lil.decode(model, tokenizer, rows, **options)
     with warnings.catch_warnings():  # a step that is not captured fails the test
         warnings.simplefilter("error", CompileWarning)

@@ -38,7 +38,7 @@ def test_hooks_are_gone_afterwards_and_states_stay(qwen: torch.nn.Module) -> Non
     with reader, torch.no_grad():
         assert hooks(qwen) == before + 2  # one a block, however often it was named
         qwen(IDS[:, :2])
-        kept = reader[0]
+        state = reader[0]
     assert hooks(qwen) == before
     with pytest.raises(IndexError), reader, torch.no_grad():
         qwen(torch.tensor([[10_000]]))
@@ -47,7 +47,7 @@ def test_hooks_are_gone_afterwards_and_states_stay(qwen: torch.nn.Module) -> Non
         qwen(IDS[:, :2])
     with torch.no_grad():
         qwen(IDS)
-    assert torch.equal(reader[0], kept)
+    assert torch.equal(reader[0], state)
     with reader, pytest.raises(RuntimeError, match="first forward"):
         _ = reader[0]  # a second block starts empty
 

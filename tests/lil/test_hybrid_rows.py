@@ -32,15 +32,15 @@ def test_a_batch_is_its_rows_alone(lfm2, tokenizer, name):
     alone = run(lfm2, tokenizer, batch_size=1, **options)
     for size in (2, 4):  # rows take free places, and places are dropped
         together = run(lfm2, tokenizer, batch_size=size, **options)
-        for one, other in zip(alone, together, strict=True):
-            assert one.new_ids == other.new_ids
-            assert one.keys_read_max == other.keys_read_max <= (24 if name == "h2o" else 52)
+        for left, other in zip(alone, together, strict=True):
+            assert left.new_ids == other.new_ids
+            assert left.keys_read_max == other.keys_read_max <= (24 if name == "h2o" else 52)
 
 
 @pytest.mark.parametrize("what", ["densify", Answer(cue=CUE, tokens=20)], ids=str)
 def test_what_goes_back_restores_its_states(lfm2, tokenizer, what):
     """A cut row goes on as one does whose prompt is what was kept."""
-    action = fires(20, what, anchor=10, kept=10)
+    action = fires(20, what, anchor=10, cut=10)
     (trace, *_) = run(lfm2, tokenizer, [action], batch_size=2)
     assert trace.action is not None
     assert (trace.action["kept"], trace.action["dropped"]) == (10, 10)

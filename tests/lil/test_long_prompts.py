@@ -31,7 +31,7 @@ def _decoded(model: Any, tokenizer: Any, backend: Any, **options: Any) -> tuple[
     prompts = [[rng.randrange(60) for _ in range(n)] for n in LENGTHS]
     widths: list[int] = []
     hook = model.register_forward_pre_hook(
-        lambda _module, _args, kept: widths.append(kept["input_ids"].shape[1]), with_kwargs=True
+        lambda _module, _args, inputs: widths.append(inputs["input_ids"].shape[1]), with_kwargs=True
     )
     try:
         traces = lil.decode(
@@ -45,8 +45,10 @@ def _decoded(model: Any, tokenizer: Any, backend: Any, **options: Any) -> tuple[
         )
     finally:
         hook.remove()
-    told = [(one.new_ids, one.finish, one.keys_read_max, one.keys_kept_max) for one in traces]
-    return told, widths
+    numbers = [
+        (trace.new_ids, trace.finish, trace.keys_read_max, trace.keys_kept_max) for trace in traces
+    ]
+    return numbers, widths
 
 
 @pytest.mark.parametrize("family", ["llama", "sliding"])

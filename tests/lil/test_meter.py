@@ -53,9 +53,9 @@ def test_size_equals_compressing_from_scratch_at_every_reading(data: bytes, size
 @settings(max_examples=40, deadline=None, derandomize=True)
 def test_rollback_undoes_feeding_as_often_as_asked(before: bytes, wrong: bytes, after: bytes):
     meter = Meter().feed(before)
-    held = meter.snapshot()
+    snapshot = meter.snapshot()
     for _ in range(2):
         meter.feed(wrong).size()
-        meter.rollback(held)
+        meter.rollback(snapshot)
         assert (meter.fed, meter.size()) == (len(before), zlib_size(before))
     assert meter.feed(after).size() == zlib_size(before + after)

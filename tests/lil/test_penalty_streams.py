@@ -13,8 +13,8 @@ def worst_of(kind: str, streams: int, seed: int) -> int:
     """Compare; returns how many streams were, so that none can be lost on the way."""
     seen = 0
     for case in compare.cases(kind, streams, seed):
-        found = case.difference(penalties.get)
-        assert found.of_tolerance <= 1, (case, found)
+        difference = case.difference(penalties.get)
+        assert difference.of_tolerance <= 1, (case, difference)
         seen += len(case.batch.prompts)
     return seen
 

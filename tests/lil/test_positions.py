@@ -23,8 +23,8 @@ def test_a_row_ends_where_the_models_positions_end(short, tokenizer):
     assert (free.tokens, free.at_positions) == (8, False)
     (long,) = lil.decode(short, tokenizer, [[5, 6, 7, 8]], max_new_tokens=100)
     assert (long.tokens, long.finish, long.at_positions) == (8, "length", True)
-    asked = {"max_new_tokens": 10, "beyond_positions": True}
-    (beyond,) = lil.decode(short, tokenizer, [[5, 6, 7, 8]], **asked)
+    settings = {"max_new_tokens": 10, "beyond_positions": True}
+    (beyond,) = lil.decode(short, tokenizer, [[5, 6, 7, 8]], **settings)
     assert (beyond.tokens, beyond.at_positions) == (10, True)
     assert beyond.new_ids[:8] == long.new_ids
     again = lil.Trace.from_dict(json.loads(json.dumps(beyond.to_dict())))

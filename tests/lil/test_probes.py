@@ -25,16 +25,16 @@ def chopper(qwen: torch.nn.Module, **options: object) -> lil.Chopper:
 
 
 def run(qwen, tokenizer, **options) -> list[lil.Trace]:
-    given = {"max_new_tokens": 80, "batch_size": 3, "penalties": [Endings()]} | options
-    return lil.decode(qwen, tokenizer, given.pop("prompts", PROMPTS), **given)
+    settings = {"max_new_tokens": 80, "batch_size": 3, "penalties": [Endings()]} | options
+    return lil.decode(qwen, tokenizer, settings.pop("prompts", PROMPTS), **settings)
 
 
 @pytest.mark.parametrize("name", ["full", "h2o"])
 def test_signals_are_those_of_one_forward_over_the_text(qwen, tokenizer, name):
     """The oracle: transformers' own hidden states of the whole text, for full attention."""
-    one = chopper(qwen)
+    detector = chopper(qwen)
     backend = attention.get(name) if name == "full" else attention.get(name, budget=24)
-    for trace in run(qwen, tokenizer, probes=[one], backend=backend):
+    for trace in run(qwen, tokenizer, probes=[detector], backend=backend):
         (signal,) = trace.signals.values()
         ends = [i + 1 for i, token in enumerate(trace.new_ids) if token == END]
         # The last token is never read, so a chunk that ends there has no number.
@@ -47,7 +47,7 @@ def test_signals_are_those_of_one_forward_over_the_text(qwen, tokenizer, name):
                 states = qwen(ids, output_hidden_states=True).hidden_states[-2][0]
             for at, p in signal:
                 state = states[len(trace.prompt_ids) + at - 1]
-                expected = torch.sigmoid(state @ one.classifier.weight.double() + 0.4)
+                expected = torch.sigmoid(state @ detector.classifier.weight.double() + 0.4)
                 assert p == pytest.approx(float(expected), abs=1e-6)
 
 
@@ -78,6 +78,6 @@ def test_the_chopper_goes_back_to_its_last_cold_chunk(qwen, tokenizer, name):
             )[0]
             assert live.new_ids == never.new_ids[: live.tokens]
         (seen,), (signal,) = live.signals.values(), trace.signals.values()
-        kept = [at for at in signal if at[0] <= verdict.token]
-        assert list(seen) == [pytest.approx(at) for at in kept]
+        before = [at for at in signal if at[0] <= verdict.token]
+        assert list(seen) == [pytest.approx(at) for at in before]
     assert fired > 0

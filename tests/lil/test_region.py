@@ -188,8 +188,8 @@ def test_live_is_replayed_wherever_it_looks(qwen: Any, tokenizer: Any, region: s
         words.table = table
         limits = Limits(frozenset(), 0, 0, 70)
         served = Ending(Stopping((budget,)), whole.prompt_bytes, words, limits)
-        told = [served.see([token]) for token in whole.new_ids]
-        assert any(told) is (region == "output")
+        answers = [served.see([token]) for token in whole.new_ids]
+        assert any(answers) is (region == "output")
     assert fired == (0 if region == "thinking" else len(PROMPTS))
 
 

@@ -26,22 +26,22 @@ def detector(name: str, qwen: Any) -> lil.Detector:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("backend", [attention.Full(), attention.H2O(budget=24)], ids=str)
 def test_live_is_replayed(qwen: Any, tokenizer: Any, backend: attention.Backend, name: str) -> None:
-    one = detector(name, qwen)
-    quiet = one.quiet()
-    assert quiet.signals == one.signals
-    plain = run(qwen, tokenizer, backend=backend, probes=[one])
+    live_detector = detector(name, qwen)
+    quiet = live_detector.quiet()
+    assert quiet.signals == live_detector.signals
+    plain = run(qwen, tokenizer, backend=backend, probes=[live_detector])
     watched = run(qwen, tokenizer, backend=backend, detectors=[quiet])
-    stopped = run(qwen, tokenizer, backend=backend, detectors=[one])
+    stopped = run(qwen, tokenizer, backend=backend, detectors=[live_detector])
     fired = 0
     for trace, silent, live in zip(plain, watched, stopped, strict=True):
         assert silent.new_ids == trace.new_ids
-        verdict = lil.replay(lil.Trace.from_dict(trace.to_dict()), one)
+        verdict = lil.replay(lil.Trace.from_dict(trace.to_dict()), live_detector)
         if verdict is None:
             assert (live.new_ids, live.finish) == (trace.new_ids, trace.finish)
             continue
         fired += 1
-        told = (live.finish, live.tokens, live.evidence)
-        assert told == (one.name, verdict.token, verdict.evidence)
+        ending = (live.finish, live.tokens, live.evidence)
+        assert ending == (live_detector.name, verdict.token, verdict.evidence)
         assert live.new_ids + live.dropped == trace.new_ids[: verdict.step]
         assert live.decoded_tokens == verdict.step
     assert fired > 0

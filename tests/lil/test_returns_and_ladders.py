@@ -63,8 +63,8 @@ def test_a_return_that_cannot_be_made_is_found(kind: Any, message: str) -> None:
 
 
 def test_sound_returns_pass() -> None:
-    said = check(Mine(kind=Sound), skip=["declared"])["returns"]
-    assert said == (
+    result = check(Mine(kind=Sound), skip=["declared"])["returns"]
+    assert result == (
         "answer: from 30 to 30, at most 1 states kept; "
         "regenerate: from 30 to 20, at most 1 states kept"
     )

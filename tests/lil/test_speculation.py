@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 from acting_rows import CUE, fires
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from penalty_cases import CASES
 from penalty_cases import build as penalty
-from tiny_models import SIZES, WORDS, asked
+from tiny_models import SIZES, WORDS, requests_of
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import attention
@@ -38,7 +38,7 @@ def small() -> Any:
     return Qwen3ForCausalLM(Qwen3Config(**SIZES)).to(torch.float64).eval()
 
 
-def told(trace: lil.Trace) -> dict[str, Any]:
+def fields(trace: lil.Trace) -> dict[str, Any]:
     """All of a trace but what it cost."""
     names = ("new_ids", "pieces", "finish", "evidence", "curve", "action", "dropped", "positions")
     return {name: getattr(trace, name) for name in names}
@@ -46,10 +46,10 @@ def told(trace: lil.Trace) -> dict[str, Any]:
 
 def pair(model: Any, tokenizer: Any, drafts: int, backend: Any, **options: Any) -> Any:
     """Traces of full attention, and of a backend's drafts."""
-    rows = options.pop("rows", None) or asked(PROMPTS, max_new_tokens=CAPS)
-    given = {"batch_size": 3, "check_every": 10} | options
-    plain = lil.decode(model, tokenizer, rows, **given)
-    drafted = lil.decode(model, tokenizer, rows, backend=backend, speculate=drafts, **given)
+    rows = options.pop("rows", None) or requests_of(PROMPTS, max_new_tokens=CAPS)
+    settings = {"batch_size": 3, "check_every": 10} | options
+    plain = lil.decode(model, tokenizer, rows, **settings)
+    drafted = lil.decode(model, tokenizer, rows, backend=backend, speculate=drafts, **settings)
     return plain, drafted
 
 
@@ -57,7 +57,7 @@ def pair(model: Any, tokenizer: Any, drafts: int, backend: Any, **options: Any) 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_the_output_is_full_attentions(name, drafts, small, tokenizer):
     plain, drafted = pair(small, tokenizer, drafts, DRAFTERS[name])
-    assert [told(one) for one in drafted] == [told(one) for one in plain]
+    assert [fields(trace) for trace in drafted] == [fields(trace) for trace in plain]
     for trace in drafted:
         count = trace.speculation
         if trace.tokens == 1:  # the prompt gave it
@@ -74,19 +74,19 @@ def test_the_output_is_full_attentions(name, drafts, small, tokenizer):
 @pytest.mark.parametrize("name", DRAFTERS)
 @pytest.mark.parametrize("options", [{}, {"top_k": 9}, {"top_p": 0.7}], ids=str)
 def test_what_is_drawn_is_what_full_attention_draws(name, options, small, tokenizer):
-    given = {"temperature": 1.3, "seed": 4, **options}
-    plain, drafted = pair(small, tokenizer, 4, DRAFTERS[name], **given)
-    assert [told(one) for one in drafted] == [told(one) for one in plain]
-    rows = asked(PROMPTS, max_new_tokens=CAPS)
-    other = lil.decode(small, tokenizer, rows, batch_size=3, **given | {"seed": 5})
-    assert [told(one) for one in other] != [told(one) for one in plain]
+    settings = {"temperature": 1.3, "seed": 4, **options}
+    plain, drafted = pair(small, tokenizer, 4, DRAFTERS[name], **settings)
+    assert [fields(trace) for trace in drafted] == [fields(trace) for trace in plain]
+    rows = requests_of(PROMPTS, max_new_tokens=CAPS)
+    other = lil.decode(small, tokenizer, rows, batch_size=3, **settings | {"seed": 5})
+    assert [fields(trace) for trace in other] != [fields(trace) for trace in plain]
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ["quest", "infllm", "h2o"])
 def test_penalties_see_the_tokens_they_would_see(name, case, small, tokenizer):
     plain, drafted = pair(small, tokenizer, 4, DRAFTERS[name], penalties=[penalty(case)])
-    assert [told(one) for one in drafted] == [told(one) for one in plain]
+    assert [fields(trace) for trace in drafted] == [fields(trace) for trace in plain]
 
 
 STOPS = {
@@ -103,21 +103,21 @@ STOPS = {
 @pytest.mark.parametrize("name", STOPS)
 def test_detectors_stop_and_act_where_they_would(name, small, tokenizer):
     plain, drafted = pair(small, tokenizer, 4, DRAFTERS["quest"], detectors=[STOPS[name]])
-    assert [told(one) for one in drafted] == [told(one) for one in plain]
-    assert any(one.finish not in ("eos", "length") or one.action for one in plain)
+    assert [fields(trace) for trace in drafted] == [fields(trace) for trace in plain]
+    assert any(trace.finish not in ("eos", "length") or trace.action for trace in plain)
 
 
 def test_keys_are_those_of_drafts_and_checks(small, tokenizer):
     """By hand, of one row: full attention's drafts read all, a check reads every key once."""
-    rows = asked(PROMPTS[:1], max_new_tokens=[11])
+    rows = requests_of(PROMPTS[:1], max_new_tokens=[11])
     (trace,) = lil.decode(small, tokenizer, rows, backend=DRAFTERS["full"], speculate=3)
     heads = SIZES["num_hidden_layers"] * SIZES["num_key_value_heads"]
-    prompt, drafts, checks, given_ = len(PROMPTS[0]), 0, 0, 1
-    while given_ < 11:
-        seen = prompt + given_ - 1
+    prompt, drafts, checks, taken = len(PROMPTS[0]), 0, 0, 1
+    while taken < 11:
+        seen = prompt + taken - 1
         drafts += sum(seen + n for n in (1, 2, 3))
         checks += seen + 4
-        given_ += 4
+        taken += 4
     assert trace.speculation["draft_keys"] == drafts * heads
     assert trace.speculation["check_keys"] == checks * heads
     assert trace.checks[-1].cache_bytes > 0
@@ -131,7 +131,7 @@ DROPPING = [
 
 
 @settings(max_examples=25, deadline=None)
-@given(data=st.data())
+@settings(data=st.data())
 def test_any_prompts_and_caps(data, small, tokenizer):
     prompts = data.draw(st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=30),
                                  min_size=1, max_size=5))  # fmt: skip
@@ -139,10 +139,10 @@ def test_any_prompts_and_caps(data, small, tokenizer):
     backend = DRAFTERS[data.draw(st.sampled_from(sorted(DRAFTERS)))]
     options = {"temperature": data.draw(st.sampled_from([0.0, 1.0])),
                "batch_size": data.draw(st.integers(1, 4))}  # fmt: skip
-    rows = asked(prompts, max_new_tokens=caps)
+    rows = requests_of(prompts, max_new_tokens=caps)
     plain, drafted = pair(small, tokenizer, data.draw(st.integers(1, 6)), backend, rows=rows,
                           **options)  # fmt: skip
-    assert [told(one) for one in drafted] == [told(one) for one in plain]
+    assert [fields(trace) for trace in drafted] == [fields(trace) for trace in plain]
 
 
 def test_what_cannot_be_checked_is_refused(small, tokenizer):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
 from tiny_models import WORDS, Endings
 
@@ -61,13 +61,13 @@ def naive_stall(
             continue
         since = 0
         size = math.sqrt(math.fsum(x * x for x in state))
-        mine = [x / size for x in state] if size else [0.0 for _ in state]
+        unit = [x / size for x in state] if size else [0.0 for _ in state]
         cosines = sorted(
-            (math.fsum(a * b for a, b in zip(mine, other, strict=True)) for other in earlier),
+            (math.fsum(a * b for a, b in zip(unit, other, strict=True)) for other in earlier),
             reverse=True,
         )
         number = cosines[stall.before - 1] if len(cosines) >= stall.before else 0.0
-        earlier.append(mine)
+        earlier.append(unit)
         numbers.append((n, number))
         total = max(0.0, total + number - stall.drift)
         if total >= stall.level:
@@ -78,7 +78,7 @@ def naive_stall(
 whole = st.integers(-3, 3).map(float)
 
 
-@given(
+@settings(
     st.lists(st.tuples(st.sampled_from([b"a", b"b\n\n", b"\n"]), whole, whole), max_size=80),
     st.integers(1, 5),
     st.integers(1, 3),
@@ -107,7 +107,7 @@ def test_stall_is_what_its_definition_says(
     assert live(quiet, pieces, [Read(state) for state in states]) is None
 
 
-@given(
+@settings(
     st.lists(
         st.tuples(
             st.sampled_from([b"a", b".", b"so.", b'?" ', b"\n", b"1.5", b"</think>"]),
@@ -145,13 +145,13 @@ def test_what_ends_a_sentence() -> None:
 
 
 def run(qwen, tokenizer, **options) -> list[lil.Trace]:
-    given = {"max_new_tokens": 60, "batch_size": 3, "penalties": [Endings()]} | options
-    return lil.decode(qwen, tokenizer, PROMPTS, **given)
+    settings = {"max_new_tokens": 60, "batch_size": 3, "penalties": [Endings()]} | options
+    return lil.decode(qwen, tokenizer, PROMPTS, **settings)
 
 
 def test_margins_are_those_of_transformers(qwen, tokenizer):
-    one = lil.Margin(below=2.5, end=tokenizer.decode([7]))
-    for trace in run(qwen, tokenizer, probes=[one], temperature=0.8):
+    margin = lil.Margin(below=2.5, end=tokenizer.decode([7]))
+    for trace in run(qwen, tokenizer, probes=[margin], temperature=0.8):
         ids = torch.tensor([[*trace.prompt_ids, *trace.new_ids]])
         with torch.no_grad():
             scores = qwen(ids).logits[0].double().log_softmax(-1)

@@ -147,9 +147,9 @@ def test_a_row_sees_its_prompt_without_padding_and_nothing_after_its_end(tokeniz
         pads = PAD if "pad_token_id" in options else 40  # whatever it is padded with
         for column in ([20, 21, 22], [23, 3, 24], [25, pads, 26], [27, pads, 28]):
             ids = torch.cat((ids, torch.tensor(column)[:, None]), dim=1)
-            told = stop(ids, None)
-        assert told.dtype == torch.bool
-        assert told.tolist() == [True, False, True]
+            stops = stop(ids, None)
+        assert stops.dtype == torch.bool
+        assert stops.tolist() == [True, False, True]
         rows = [[20, 23, 25, 27], [21], [22, 24, 26, 28]]
         assert seeing.log == [
             [b"".join(table[i] for i in prompt), *(table[i] for i in row)]
@@ -185,8 +185,8 @@ def test_beams_are_judged_from_their_own_ids(tokenizer):
         for group in range(len(PROMPTS)):
             own = rows[group * beams : (group + 1) * beams]
             chosen += [[*draw.choice(own), draw.choice([3, 4, 5, 6])] for _ in range(beams)]
-        told = stop(torch.tensor(chosen), None).tolist()
-        for row, is_done, verdict in zip(chosen, told, stop.verdicts, strict=True):
+        stops = stop(torch.tensor(chosen), None).tolist()
+        for row, is_done, verdict in zip(chosen, stops, stop.verdicts, strict=True):
             new = row[mask.shape[1] :]
             alone = detector.watch()
             shown = new[: new.index(3)] if 3 in new else new
@@ -235,12 +235,12 @@ def test_detectors_of_hidden_states_fire_as_in_decode(qwen, tokenizer):
             processors = LogitsProcessorList([Endings()])
             new = generate(qwen, stop, prompts, max_new_tokens=60, logits_processor=processors)
             for ids, verdict, trace in zip(new, stop.verdicts, traces, strict=True):
-                said = [*trace.new_ids, *trace.dropped]  # generate() cannot drop
-                assert ids[: len(said)] == said
-                assert set(ids[len(said) :]) <= {PAD}
+                tokens = [*trace.new_ids, *trace.dropped]  # generate() cannot drop
+                assert ids[: len(tokens)] == tokens
+                assert set(ids[len(tokens) :]) <= {PAD}
                 assert (verdict is None) == (trace.finish != "chopper")
                 if verdict is not None:
-                    assert (verdict.token, verdict.step) == (trace.tokens, len(said))
+                    assert (verdict.token, verdict.step) == (trace.tokens, len(tokens))
                     assert trace.evidence is not None
                     for key, value in verdict.evidence.items():
                         assert trace.evidence[key] == pytest.approx(value)
@@ -265,15 +265,15 @@ def test_drafted_tokens_give_the_verdicts_of_plain_decoding(how, which, drafting
     late = 0
     for prompt in PROMPTS:
         plain = lil.StopOn(*DETECTORS[which], tokenizer=tokenizer, pad_token_id=PAD)
-        (said,) = generate(qwen, plain, [prompt], max_new_tokens=60)
+        (tokens,) = generate(qwen, plain, [prompt], max_new_tokens=60)
         knowing = ({"prompt_tokens": len(prompt)}, {"attention_mask": padded([prompt])[1]})
         for known in knowing:
             stop = lil.StopOn(*DETECTORS[which], tokenizer=tokenizer, **known)
             for _ in range(2):  # one object serves one generation after another
                 (new,) = generate(qwen, stop, [prompt], max_new_tokens=60, **drafting[how])
                 assert stop.verdicts == plain.verdicts
-                assert new[: len(said)] == said
-                late += len(new) - len(said)
+                assert new[: len(tokens)] == tokens
+                late += len(new) - len(tokens)
     assert late > 0  # verdicts fell among tokens that came together
 
 

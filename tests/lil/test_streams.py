@@ -49,10 +49,10 @@ def test_streams_in_turn_are_streams_alone(model, tokenizer):
     streams = [lil.stream(model, tokenizer, PROMPTS, **options(model, i)) for i in (0, 1)]
     got: list[dict[int, tuple[object, ...]]] = [{}, {}]
     for pair in zip_longest(*streams):
-        for i, found in enumerate(pair):
-            if found is not None:
-                got[i][found[0]] = seen(found[1])
-    assert [[found[i] for i in range(len(PROMPTS))] for found in got] == want
+        for i, pieces in enumerate(pair):
+            if pieces is not None:
+                got[i][pieces[0]] = seen(pieces[1])
+    assert [[pieces[i] for i in range(len(PROMPTS))] for pieces in got] == want
     assert model.config._attn_implementation == before
 
 

@@ -19,10 +19,10 @@ def oracle(scores: list[float], temperature: float, top_k: int | None, top_p: fl
     peak = max(scores)
     weights = [math.exp((score - peak) / temperature) for score in scores]
     order = sorted(range(len(weights)), key=lambda i: (-weights[i], i))
-    kept = order[:top_k]
-    mass = math.fsum(weights[i] for i in kept)
+    likeliest = order[:top_k]
+    mass = math.fsum(weights[i] for i in likeliest)
     nucleus, before = [], 0.0
-    for i in kept:
+    for i in likeliest:
         if before / mass >= top_p:
             break
         nucleus.append(i)

@@ -11,8 +11,8 @@ from attention.errors import InvalidValue
 from lil import Cost, Trace
 
 
-def _check(tokens: int, keys: float, held: float, seconds: float, *, read_sum: float) -> Cost:
-    return Cost(tokens, keys, held, seconds, read_sum, None)
+def _check(tokens: int, keys: float, stored: float, seconds: float, *, read_sum: float) -> Cost:
+    return Cost(tokens, keys, stored, seconds, read_sum, None)
 
 
 TRACE = Trace(

@@ -58,7 +58,7 @@ def build_model(family: str, dtype: torch.dtype = torch.float64) -> torch.nn.Mod
     return model.to(dtype).eval()
 
 
-def asked(prompts: Sequence[Any], **lists: Sequence[Any]) -> list[lil.Request]:
+def requests_of(prompts: Sequence[Any], **lists: Sequence[Any]) -> list[lil.Request]:
     """A request a prompt; of each field one value a prompt."""
     each = [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
     return [lil.Request(prompt, **own) for prompt, own in zip(prompts, each, strict=True)]

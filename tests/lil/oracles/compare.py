@@ -119,8 +119,8 @@ class Case:
             scores = (torch.randn(shape, generator=generator) * 3).to(self.dtype)
             got = penalty(torch.tensor(self.batch.ids(step)), scores)
             if step in self.checked:
-                found = between(got.double(), self.oracle(scores, step), TOLERANCE[self.dtype])
-                worst = max(worst, found, key=lambda d: d.of_tolerance)
+                difference = between(got.double(), self.oracle(scores, step), TOLERANCE[self.dtype])
+                worst = max(worst, difference, key=lambda d: d.of_tolerance)
         return worst
 
 

@@ -39,15 +39,15 @@ def penalties(
         longest: longer matches count as this long; None: as they are.
     """
     tokens = list(history) if window is None else list(history)[max(len(history) - window, 0) :]
-    found: dict[int, float] = {}
+    losses: dict[int, float] = {}
     for i in range(1, len(tokens)):
         length = repeated(tokens, i, sequence_breakers)
         if longest is not None:
             length = min(length, longest)
         if length >= max(allowed_length, 1) and tokens[i] not in sequence_breakers:
             penalty = multiplier * base ** (length - allowed_length)
-            found[tokens[i]] = max(found.get(tokens[i], 0.0), penalty)
-    return found
+            losses[tokens[i]] = max(losses.get(tokens[i], 0.0), penalty)
+    return losses
 
 
 def penalise(logits: Sequence[float], history: Sequence[int], **params: object) -> list[float]:

@@ -47,13 +47,13 @@ def parse(
         longest: the most tokens of a match; None: no bound.
         overlap: a match may run into itself (d < l), as in all LZ77 codes in use.
     """
-    found: list[Literal | Match] = []
+    phrases: list[Literal | Match] = []
     i = 0
     while i < len(tokens):
         match = longest_match(tokens, i, window, longest, overlap)
-        found.append((tokens[i],) if match is None else match)
+        phrases.append((tokens[i],) if match is None else match)
         i += 1 if match is None else match[1]
-    return found
+    return phrases
 
 
 def unparse(parsed: Sequence[Literal | Match]) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,14 +10,6 @@ from attention.errors import InvalidValue
 from lil.compression import codecs
 
 UNITS = ("bytes", "tokens")
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A meter's state at one moment, to be handed back to the meter that took it."""
-
-    codec: codecs.Codec
-    fed: int
 
 
 class Meter:
@@ -85,17 +76,3 @@ class Meter:
     def size(self) -> int:
         """Compressed bytes of everything fed so far."""
         return self._state.size()
-
-    def reset(self) -> None:
-        """Forget everything."""
-        self._state = self._new()
-        self._fed = 0
-
-    def snapshot(self) -> Snapshot:
-        """The state now; taking one changes nothing."""
-        return Snapshot(self._state.copy(), self._fed)
-
-    def rollback(self, snapshot: Snapshot) -> None:
-        """Return to a snapshot of this meter; the snapshot stays usable."""
-        self._state = snapshot.codec.copy()
-        self._fed = snapshot.fed

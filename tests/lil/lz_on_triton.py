@@ -134,7 +134,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("calls", type=int)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rows", type=int, default=6)
+    parser.add_argument("--rows", type=int, default=40)
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     torch.set_num_threads(1)

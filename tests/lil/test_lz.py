@@ -44,8 +44,7 @@ def test_the_kernel_has_the_bits_of_torch(rows):
     """In a process of its own: Triton reads its variable once."""
     pytest.importorskip("triton")
     result = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("lz_on_triton.py")), str(rows)]
-        + ["--rows", "40"],
+        [sys.executable, str(Path(__file__).with_name("lz_on_triton.py")), str(rows)],
         env={**os.environ, "PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,

@@ -54,10 +54,6 @@ class Codec(ABC):
     def size(self) -> int:
         """Bytes that everything fed so far takes compressed; the stream stays open."""
 
-    @abstractmethod
-    def copy(self) -> Codec:
-        """An independent codec in the same state."""
-
 
 CODECS: Registry[Codec] = Registry("codec", (__name__,), "lil.codecs", lambda: Codec, frozen=False)
 names, find, known, describe = CODECS.names, CODECS.find, CODECS.known, CODECS.describe

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Self
 
 from lil.compression.codecs import TEXT, Codec, Symbols
 
@@ -25,8 +24,3 @@ class FromScratch(Codec):
 
     def size(self) -> int:
         return self.from_scratch(bytes(self._data))
-
-    def copy(self) -> Self:
-        twin = type(self)()
-        twin._data += self._data
-        return twin

@@ -31,12 +31,6 @@ class Stream:
     def size(self) -> int:
         return self._written + len(self._stream.copy().flush())
 
-    def copy(self) -> Stream:
-        twin = Stream.__new__(Stream)
-        twin._stream = self._stream.copy()
-        twin._written = self._written
-        return twin
-
 
 def from_scratch(data: bytes) -> int:
     """Length of `data` compressed in one call, in bytes."""
@@ -88,8 +82,3 @@ class Deflate(Codec):
 
     def size(self) -> int:
         return self._state.size()
-
-    def copy(self) -> Deflate:
-        twin = Deflate.__new__(Deflate)
-        twin._state = self._state.copy()
-        return twin

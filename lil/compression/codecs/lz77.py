@@ -12,7 +12,7 @@ which its triple (5, 6, 2) follows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -45,35 +45,6 @@ def next_triple(history: Sequence[int], ahead: Sequence[int], search: int) -> Tr
         if length > best_l:
             best_p, best_l = p, length
     return Triple(best_p, best_l, ahead[best_l])
-
-
-def encode(symbols: Sequence[int], search: int = SEARCH, ahead: int = AHEAD) -> list[Triple]:
-    """The triples of a sequence.
-
-    Args:
-        symbols: numbers from 0; 0 is what the search buffer is filled with at the start.
-        search, ahead: lengths of the two buffers, in symbols.
-    """
-    _check_buffers(search, ahead)
-    triples, at = [], 0
-    while at < len(symbols):
-        history = symbols[max(0, at - search) : at]
-        triples.append(next_triple(history, symbols[at : at + ahead], search))
-        at += triples[-1].l + 1
-    return triples
-
-
-def decode(triples: Iterable[Triple], search: int = SEARCH) -> list[int]:
-    """The sequence that `encode` was given, with the same search buffer."""
-    text = [0] * search
-    for p, length, c in triples:
-        if not 0 <= p < search or length < 0:
-            raise InvalidValue("triple", (p, length, c), f"an offset from 0 to {search - 1}")
-        start = len(text) - search + p
-        for place in range(start, start + length):
-            text.append(text[place])  # one by one: a match may contain what it just wrote
-        text.append(c)
-    return text[search:]
 
 
 def codeword(search: int, ahead: int, alphabet: int) -> int:
@@ -144,9 +115,3 @@ class LZ77(Codec):
             history += self._rest[at : at + triple.l + 1]
             at += triple.l + 1
         return count * self._codeword_bytes
-
-    def copy(self) -> LZ77:
-        twin = LZ77.__new__(LZ77)
-        twin.__dict__.update(self.__dict__)
-        twin._rest, twin._history = list(self._rest), list(self._history)
-        return twin

@@ -84,9 +84,3 @@ class LZSSBits(Codec):
 
     def size(self) -> int:
         return math.ceil(self.bits() / 8)
-
-    def copy(self) -> LZSSBits:
-        twin = LZSSBits.__new__(LZSSBits)
-        twin.__dict__.update(self.__dict__)
-        twin._ring = self._ring.copy()
-        return twin

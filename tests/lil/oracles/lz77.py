@@ -33,14 +33,3 @@ def encode(symbols: Sequence[Any], *, search: int = 8, ahead: int = 8, fill: Any
         history += rest[: length + 1]
         rest = rest[length + 1 :]
     return triples
-
-
-def decode(triples: Sequence[Triple], *, search: int = 8, fill: Any) -> list[Any]:
-    """The sequence of which these are the triples."""
-    history: list[Any] = [fill] * search
-    for p, length, c in triples:
-        start = len(history) - search + p
-        for n in range(length):
-            history.append(history[start + n])
-        history.append(c)
-    return history[search:]

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from attention import AttentionCache, Backend
-from attention.core import devices
 from attention.errors import InvalidValue, check_int
-from lil.decoding.sampling import NotFiniteError
+from lil.rereading import reread
 
 
 class Text(Protocol):
@@ -108,49 +105,16 @@ def acceptance(
     return [results.get(at, nothing) for at in range(len(texts))]
 
 
-@torch.inference_mode()
 def _read(model: Any, cache: AttentionCache, texts: Sequence[Text]) -> Iterator[Acceptance]:
     """Of texts that are read together, the longest first."""
-    device, rows = model.device, len(texts)
-    lengths = np.array([len(text.new_ids) for text in texts])
-    new = np.zeros((rows, lengths[0]), dtype=np.int64)
-    for row, text in enumerate(texts):
-        new[row, : lengths[row]] = text.new_ids
-    own, same = _prompts(model, cache, texts), np.zeros(new.shape, dtype=bool)
-    keys = np.zeros(rows)
-    for at in range(lengths[0] - 1):
-        going = int((lengths > at + 1).sum())
-        if going < own.batch_size:
-            own.select_rows(range(going))
-        column = devices.put(new[:going, at], device, torch.int64)[:, None]
-        places = own.seen[:, None].to(device)
-        scores = _scores(model, own, input_ids=column, position_ids=places)
-        same[:going, at + 1] = scores.argmax(-1).cpu().numpy() == new[:going, at + 1]
-        keys[:going] += own.row_stats().keys_read.cpu().numpy()
-    for row, length in enumerate(lengths):
-        yield Acceptance(same[row, 1:length], float(keys[row]))
-
-
-def _prompts(model: Any, cache: AttentionCache, texts: Sequence[Text]) -> AttentionCache:
-    """A cache that has read the prompts, padded on the left."""
-    width = max(len(text.prompt_ids) for text in texts)
-    ids = np.zeros((len(texts), width), dtype=np.int64)  # padding is masked, so any id serves
-    mask = np.zeros_like(ids)
-    for row, text in enumerate(texts):
-        ids[row, width - len(text.prompt_ids) :] = text.prompt_ids
-        mask[row, width - len(text.prompt_ids) :] = 1
-    own = cache.new(prompts=[len(text.prompt_ids) for text in texts])
-    places = (mask.cumsum(1) - 1).clip(min=0)
-    inputs = (devices.put(x, model.device, torch.int64) for x in (ids, mask, places))
-    names = ("input_ids", "attention_mask", "position_ids")
-    _scores(model, own, **dict(zip(names, inputs, strict=True)))
-    return own
-
-
-def _scores(model: Any, cache: AttentionCache, **inputs: Tensor) -> Tensor:
-    """Of the next token of each row, (B, V)."""
-    output = model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
-    scores: Tensor = output.logits[:, -1]
-    if not scores.amax(-1).isfinite().all():
-        raise NotFiniteError
-    return scores
+    prompts = [text.prompt_ids for text in texts]
+    accepted: list[list[bool]] = [[] for _ in texts]
+    keys = np.zeros(len(texts))
+    steps = reread(model, cache, prompts, [text.new_ids[:-1] for text in texts])
+    for at, (rows, scores) in enumerate(steps, start=1):
+        likeliest: list[int] = scores.argmax(-1).tolist()
+        for row, token in enumerate(likeliest):
+            accepted[row].append(token == texts[row].new_ids[at])
+        keys[: len(likeliest)] += rows.row_stats().keys_read.cpu().numpy()
+    for chosen, read in zip(accepted, keys.tolist(), strict=True):
+        yield Acceptance(np.array(chosen, dtype=bool), read)

@@ -56,30 +56,27 @@ class Trace:
         curve: compression curve of the output alone (without `eos`), every `check_every` tokens and
             at the end.
         checks: costs every `check_every` tokens and at the end.
-        keys_kept_max: keys held after a step, most over steps, sparsified layers and heads.
+        keys_kept_max: most keys after a step, over steps, sparsified layers and heads.
         keys_read_max, keys_read_mean: keys read by a decode query over sparsified layers and query
             heads, most and mean over steps; None where no step was made.
         dense_layer_keys_read_mean: the same mean over the backend's dense layers; None without.
-        cache_bytes_peak: most bytes of keys, values and method state held after a step.
+        cache_bytes_peak: most bytes of keys, values and method state after a step.
         prefill_sec: this row's share of the forward passes that read its prompt, by tokens.
         decode_sec: this row's share of the decode steps (a step's seconds / rows active).
         dropped: ids that were decoded and chopped off again; costs are those of the whole run.
-        action: what was done when a detector fired and the generation went on: the action's `name`
-            and parameters, `detector` and its `evidence`, `step` (tokens when it fired), `kept` and
-            `dropped` of them, and `cue_tokens` given next; else None.
-        signals: by name, what detectors that read hidden states made of them: (generated tokens,
-            number).
-        reused_tokens: how many of `new_ids` were given rather than decoded. Keys, bytes and seconds
-            are charged as if they had been decoded: n keys in every layer and KV head for the step
+        action: where a detector fired and the generation went on, the action's `name` and
+            parameters, `detector` and its `evidence`, `step` (tokens when it fired), `kept` and
+            `dropped` of them, and the cue's `cue_tokens`; else None.
+        signals: by name, numbers that detectors made of hidden states: (generated tokens, number).
+        reused_tokens: how many of `new_ids` came with the request. Keys, bytes and seconds are
+            charged as if they had been decoded: n keys in every layer and KV head for the step
             that sees n tokens, bytes in proportion to n, seconds at the row's own mean per step.
         positions: tokens the model was made for, prompt included; None where its config names no
             number.
-        speculation: where tokens were drafted and checked (`DecodeOptions.speculate`): `rounds`,
-            tokens `drafted`, `accepted` and `rejected` (what was drafted behind these, or behind
-            the output's end, was not looked at), and the part of `keys_read` that is of drafts
-            (`draft_keys`) and of checks (`check_keys`); the most bytes that were held for drafts
-            alone (`draft_bytes`: copies, a second cache) and by the cache that a check read
-            (`check_bytes`); else None. Keys per token are then all that was read for it.
+        speculation: with `DecodeOptions.speculate`: `rounds`, tokens `drafted`, `accepted` and
+            `rejected` (what follows a rejected draft or the output's end counts as neither), keys
+            read by drafts and checks (`draft_keys`, `check_keys`), and the most bytes for drafts
+            alone and for the cache that a check read (`draft_bytes`, `check_bytes`); else None.
     """
 
     prompt_ids: tuple[int, ...]

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attention import AttentionCache, Backend
+from attention import Backend
 from lil.chopper.chunks import chunks
 from lil.hidden_states import HiddenStates
+from lil.rereading import reread
 from lil.trace import Trace
 
 
@@ -37,53 +38,21 @@ def chunk_states(
         on_step: called after each step with the number of tokens read in it.
     """
     ends = [[chunk.end for chunk in chunks(trace.text_pieces)] for trace in traces]
-    collected = [torch.zeros(0, model.config.get_text_config().hidden_size) for _ in traces]
+    collected: list[list[Tensor]] = [[] for _ in traces]
     # Rows of like length together, longest first: then a batch only ever loses its last rows.
     order = sorted((i for i in range(len(traces)) if ends[i]), key=lambda i: -ends[i][-1])
-    with HiddenStates(model, [block]) as states, backend.on(model) as first:
-        for at in range(0, len(order), batch_size):
-            rows = order[at : at + batch_size]
-            batch = [(traces[i], ends[i]) for i in rows]
-            cache = first if at == 0 else first.new()
-            read = _read(model, cache, batch, lambda: states[block], on_step)
-            for row, parts in zip(rows, read, strict=True):
-                collected[row] = torch.stack(parts)
-    return collected
-
-
-@torch.inference_mode()
-def _read(
-    model: Any,
-    cache: AttentionCache,
-    batch: Sequence[tuple[Trace, Sequence[int]]],
-    newest: Callable[[], Tensor],
-    on_step: Callable[[int], None] | None,
-) -> list[list[Tensor]]:
-    prompts = [trace.prompt_ids for trace, _ in batch]
-    width = max(map(len, prompts))
-    ids = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts])
-    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
-    call = {"past_key_values": cache, "use_cache": True, "logits_to_keep": 1}
-    model(
-        input_ids=ids.to(model.device),
-        attention_mask=mask.to(model.device),
-        position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0).to(model.device),
-        **call,
-    )
-    collected: list[list[Tensor]] = [[] for _ in batch]
-    rows = len(batch)
-    for step in range(batch[0][1][-1]):
-        left = sum(ends[-1] > step for _, ends in batch)
-        if left < rows:
-            cache.select_rows(list(range(left)))
-            rows = left
-        tokens = torch.tensor([[trace.new_ids[step]] for trace, _ in batch[:rows]])
-        model(input_ids=tokens.to(model.device), position_ids=cache.seen[:, None], **call)
-        ended = [row for row in range(rows) if batch[row][1][len(collected[row])] == step + 1]
-        if ended:
-            states = newest().float().cpu()
-            for row in ended:
-                collected[row].append(states[row])
-        if on_step is not None:
-            on_step(rows)
-    return collected
+    with HiddenStates(model, [block]) as states, backend.on(model) as cache:
+        for begin in range(0, len(order), batch_size):
+            rows = order[begin : begin + batch_size]
+            prompts = [traces[i].prompt_ids for i in rows]
+            texts = [traces[i].new_ids[: ends[i][-1]] for i in rows]
+            for read, (_, scores) in enumerate(reread(model, cache, prompts, texts), start=1):
+                ended = [at for at, i in enumerate(rows[: len(scores)]) if read in ends[i]]
+                if ended:
+                    newest = states[block].float().cpu()
+                    for at in ended:
+                        collected[rows[at]].append(newest[at])
+                if on_step is not None:
+                    on_step(len(scores))
+    empty = torch.zeros(0, model.config.get_text_config().hidden_size)
+    return [torch.stack(parts) if parts else empty for parts in collected]

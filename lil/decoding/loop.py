@@ -47,16 +47,15 @@ class DecodeLoop:
 
     On an accelerator nothing waits for the newest decode step: tokens stay on the device, where the
     next step reads them, and the host looks at them when that step has been launched. A row that
-    turns out to have ended was then stepped once too often; nothing of that is kept, so traces are
-    those of a CPU, where every token is looked at at once, but for the rounding of sums over
-    batches of another size. Looked at at once they are too where a detector acts instead of
-    stopping (going back and giving tokens begin at the newest one), and when a prompt was read.
+    turns out to have ended was stepped once too often, which leaves nothing in its trace. The host
+    looks at every token at once on a CPU, where a detector acts instead of stopping, and when a
+    prompt was read.
 
     Args:
         model: a causal language model of transformers.
         requests: what to generate, resolved, in order of admission.
         shared: what all lanes have in common.
-        callbacks: whom to tell what happens.
+        callbacks: functions that hear of tokens, actions and steps.
     """
 
     def __init__(

@@ -22,21 +22,19 @@ class Chopper(SignalDetector):
     """Stops when the model's own hidden states say that it repeats itself.
 
     Word Salad Chopper (Xie et al., 2025), with steps and constants of the authors' offline
-    pipeline. A chunk ends at a token with a blank line; from the hidden state at that token a
-    linear layer gives the probability that the chunk is word salad; `lil.chopper.chunks` says when
-    there are enough such chunks. The verdict keeps everything up to the last cold chunk, and so
-    drops the whole streak.
+    pipeline. A chunk ends at a token with a blank line; a linear layer gives the probability, from
+    the hidden state at that token, that the chunk is word salad; `lil.chopper.chunks` counts such
+    chunks. The verdict drops the whole streak, up to the last cold chunk.
 
     The number for a token exists one step later, so the token behind the chunk that decided has
     been decoded: `step` in the evidence counts it.
 
-    Where we differ from the paper:
-        - its Algorithm 1 keeps as many tokens as the newest chunk is long (line 30); what is meant
-          is everything before the streak, as here;
-        - it always regenerates; here that is `on_stop="regenerate"`, and the default is to stop.
+    Where we differ from the paper: its Algorithm 1 keeps as many tokens as the newest chunk is long
+    (line 30), and we keep everything before the streak; it always regenerates, which is
+    `on_stop="regenerate"` here, and the default is to stop.
 
-    What it does not see: a loop without blank lines; and it knows the word salad of the model, the
-    block and the kind of problem it was trained on, no other.
+    What it does not see: a loop without blank lines, and the word salad of another model, block or
+    kind of problem than it was trained on.
 
     Args:
         weights: the classifier, or its file, or `package:file` for one that a package ships.

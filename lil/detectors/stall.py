@@ -32,15 +32,13 @@ class Stall(SignalDetector):
     is added to a sum that never falls below 0; at `level` the generation stops.
 
     Where we differ from the paper: chunks, similarity and thresholds are our own, as no code of
-    theirs is public. Several earlier chunks (`before`) must be near, since an honest second pass
-    over a problem is as near to the first as a loop's second round. The
-    thresholds were chosen on the reasoner that ships; other models need their own (see
-    `lil calibrate`).
+    theirs is public. Several earlier chunks (`before`) must be near: an honest second pass over a
+    problem is as near to the first as a loop's second round. The thresholds were chosen on the
+    shipped reasoner; other models need their own (`lil calibrate`).
 
     The number for a token exists one step later, so the token behind the chunk that decided has
-    been decoded: `step` in the evidence counts it, and the verdict keeps it.
-
-    State: one hidden state of float32 for each chunk; a chunk takes a product with all of them.
+    been decoded and is kept: `step` in the evidence counts it. State: one hidden state of float32
+    for each chunk; a chunk takes a product with all of them.
 
     Args:
         block: whose output is read, from 0, or from -1 for the last.

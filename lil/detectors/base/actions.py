@@ -21,10 +21,10 @@ FOCUS = "I can find a clearer solution if I focus on the core problem."
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """What happens to a row when its detector fires; each row acts once at most.
+    """What happens to a row when its detector fires; a row acts once at most.
 
-    After an action that goes on, the row's detectors begin anew behind what was kept, and a second
-    verdict ends the row: an answer that does not end, a new try that loops as well.
+    After an action that goes on, the row's detectors begin anew behind the cut, and a second
+    verdict ends the row.
     """
 
     name: ClassVar[str]
@@ -64,7 +64,7 @@ class Stop(Action):
 
 @dataclass(frozen=True, kw_only=True)
 class CueAction(Action):
-    """An action that gives the model a few words to go on from.
+    """An action after which the model reads a few words.
 
     Args:
         cue: the words.
@@ -92,18 +92,15 @@ class CueAction(Action):
 
 @dataclass(frozen=True, kw_only=True)
 class Answer(CueAction):
-    """The end of thinking is given, and the model answers within a few tokens.
+    """The model reads the end of thinking and answers within a few tokens.
 
-    As budget forcing in s1 (arXiv 2501.19393). Where the cue already stands in the output, or the
-    prompt has ended the thinking, the model is past it and the row stops.
+    As budget forcing in s1 (arXiv 2501.19393). Where the output holds the cue already, or the
+    prompt has ended the thinking, the row stops.
 
     Args:
         cue: text that ends the thinking.
         tokens: most tokens of the answer.
         second: what follows a second verdict: "stop" or "nothing".
-
-    Raises:
-        InvalidValue: an empty cue, `tokens` below 1, or another `second`.
     """
 
     name: ClassVar[str] = "answer"
@@ -116,16 +113,13 @@ class Regenerate(CueAction):
     """Back to the last token that still carried information, a cue, and on from there.
 
     The Word Salad Chopper's second half (paper, section 4.3): one cue, one more try, no second
-    chop. Where we differ: a second verdict stops, unless `second` says otherwise. What was dropped
-    had been decoded: it is charged.
+    chop. Where we differ: a second verdict stops, unless `second` is "nothing". Dropped tokens were
+    decoded and are charged.
 
     Args:
         cue: text that starts the new try; its words must be in the model's vocabulary.
         tokens: most tokens generated after it.
         second: what follows a second verdict: "stop" or "nothing".
-
-    Raises:
-        InvalidValue: an empty cue, `tokens` below 1, or another `second`.
     """
 
     name: ClassVar[str] = "regenerate"
@@ -138,13 +132,10 @@ class Regenerate(CueAction):
 class Densify(Action):
     """The row goes on under full attention; for backends that keep every key.
 
-    Keys and values are those the sparse method computed: only what is read changes.
+    Keys and values stay those that the sparse method computed: only what is read changes.
 
     Args:
         second: what follows a second verdict: "stop" or "nothing".
-
-    Raises:
-        InvalidValue: another `second`.
     """
 
     name: ClassVar[str] = "densify"

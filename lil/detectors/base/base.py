@@ -221,11 +221,10 @@ class Watcher(ABC, Generic[D]):
     updates give the same verdict.
 
     A watcher that reads what the model computes gets it one step after the token was chosen:
-    `update` sees the token, then, if `wants`, `see` gets what was read there, and the next `update`
-    answers. What it made of it is a signal, one number a token; with `recall` the same verdict
-    follows from the numbers.
+    `update` sees the token, `see` gets the reading if `wants`, and the next `update` answers. The
+    numbers it makes are its signals; with `recall` the same verdict follows from them.
 
-    Where the detector watches the thinking, `push` is not shown what stands behind its end.
+    `push` does not see what stands behind the end of the region.
 
     Args:
         detector: whose parameters it has.

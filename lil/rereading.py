@@ -1,0 +1,68 @@
+"""Texts that are known, read again by a model as they were decoded: a token a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attention import AttentionCache
+from attention.core import devices
+from lil.decoding.sampling import NotFiniteError
+
+
+@torch.inference_mode()
+def reread(
+    model: Any,
+    cache: AttentionCache,
+    prompts: Sequence[Sequence[int]],
+    texts: Sequence[Sequence[int]],
+) -> Iterator[tuple[AttentionCache, Tensor]]:
+    """Read prompts at once, then the texts' tokens one a step, under the method of `cache`.
+
+    Args:
+        model: the model.
+        cache: of an open block on it; the rows get a new one.
+        prompts: token ids of each prompt.
+        texts: token ids behind each prompt, the longest first.
+
+    Yields:
+        After each step the cache and the scores (B, V) of the B texts that had a token left.
+
+    Raises:
+        NotFiniteError: scores are not finite.
+    """
+    lengths = np.array([len(text) for text in texts])
+    tokens = np.zeros((len(texts), lengths[0]), dtype=np.int64)
+    for row, text in enumerate(texts):
+        tokens[row, : len(text)] = text
+    rows = cache.new(prompts=[len(prompt) for prompt in prompts])
+    width = max(map(len, prompts))
+    ids = np.zeros((len(prompts), width), dtype=np.int64)  # padding is masked, so any id serves
+    mask = np.zeros_like(ids)
+    for row, prompt in enumerate(prompts):
+        ids[row, width - len(prompt) :] = prompt
+        mask[row, width - len(prompt) :] = 1
+    places = (mask.cumsum(1) - 1).clip(min=0)
+    inputs = (devices.put(x, model.device, torch.int64) for x in (ids, mask, places))
+    names = ("input_ids", "attention_mask", "position_ids")
+    _scores(model, rows, **dict(zip(names, inputs, strict=True)))
+    for step in range(lengths[0]):
+        left = int((lengths > step).sum())
+        if left < rows.batch_size:
+            rows.select_rows(range(left))
+        column = devices.put(tokens[:left, step], model.device, torch.int64)[:, None]
+        position_ids = rows.seen[:, None].to(model.device)
+        yield rows, _scores(model, rows, input_ids=column, position_ids=position_ids)
+
+
+def _scores(model: Any, cache: AttentionCache, **inputs: Tensor) -> Tensor:
+    """Scores (B, V) of the next token of each row."""
+    output = model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    scores: Tensor = output.logits[:, -1]
+    if not scores.amax(-1).isfinite().all():
+        raise NotFiniteError
+    return scores

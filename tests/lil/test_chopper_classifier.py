@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 
-from attention.errors import InvalidValue
 from lil.chopper.classifier import Classifier
 from lil.chopper.training import Training
 
@@ -48,52 +44,6 @@ def test_a_file_gives_it_back_and_is_the_same_each_time(tmp_path: Path) -> None:
     loaded.save(tmp_path / "b.safetensors")
     files = [(tmp_path / name).read_bytes() for name in ("a.safetensors", "b.safetensors")]
     assert files[0] == files[1]
-
-
-def _rewrite(path: Path, **changes: object) -> None:
-    """The file again with other facts."""
-    with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in ("weight", "bias")}
-        facts = json.loads(file.metadata()["chopper"]) | changes
-    save_file(tensors, path, metadata={"chopper": json.dumps(facts)})
-
-
-def test_bad_files(tmp_path: Path) -> None:
-    path = tmp_path / "w.safetensors"
-    with pytest.raises(InvalidValue, match="that exists"):
-        Classifier.load(path)
-    small().save(path)
-    with pytest.raises(InvalidValue, match="did you mean"):
-        Classifier.load(tmp_path / "v.safetensors")
-
-    changes: list[tuple[dict[str, object], str]] = [
-        ({"format": "lil-chopper-9"}, "format 'lil-chopper-9'"),
-        ({"hidden_size": 4}, "hidden size of 4"),
-        ({"block": 2}, "below 0"),
-        ({"block": "last"}, "block is 'last'"),
-        ({"model": None}, "model is None"),
-    ]
-    for change, message in changes:
-        small().save(path)
-        _rewrite(path, **change)
-        with pytest.raises(InvalidValue, match=message):
-            Classifier.load(path)
-
-    whole = small().save(path) and path.read_bytes()
-    path.write_bytes(whole[:-3])
-    with pytest.raises(InvalidValue, match="readable safetensors"):
-        Classifier.load(path)
-    save_file({"weight": torch.zeros(1, 3), "bias": torch.zeros(1)}, path)
-    with pytest.raises(InvalidValue, match="no 'chopper'"):
-        Classifier.load(path)
-    save_file({"weight": torch.zeros(1, 3)}, path, metadata={"chopper": "{}"})
-    with pytest.raises(InvalidValue, match="no 'format'"):
-        Classifier.load(path)
-    torch.save({"weight": torch.zeros(1, 3), "bias": torch.zeros(1)}, path)  # a pickle
-    with pytest.raises(InvalidValue, match="readable safetensors"):
-        Classifier.load(path)
-    with pytest.raises(InvalidValue, match="can be written"):
-        small().save(tmp_path / "no" / "such" / "folder")
 
 
 # ---------------------------------------------------------------- training

@@ -44,26 +44,6 @@ def test_full_attention_costs_what_arithmetic_says(qwen, tokenizer):
         assert trace.prefill_sec > 0
 
 
-def test_a_slow_consumer_is_not_charged_to_the_rows(qwen, tokenizer, monkeypatch):
-    class Clock:
-        """A second passes at every look, and a thousand while the caller works."""
-
-        now = 0.0
-
-        def perf_counter(self) -> float:
-            self.now += 1
-            return self.now
-
-    clock, total = Clock(), 0.0
-    monkeypatch.setattr(lil.decoding.loop, "time", clock)
-    for _, trace in lil.stream(
-        qwen, tokenizer, requests_of(PROMPTS, max_new_tokens=[3, 5, 7, 9]), batch_size=2
-    ):
-        clock.now += 1000
-        total += trace.decode_sec + trace.prefill_sec
-    assert 0 < total < 100
-
-
 def test_stream_gives_rows_as_they_end_and_closing_it_restores_the_model(qwen, tokenizer):
     before = qwen.config._attn_implementation
     rows = lil.stream(

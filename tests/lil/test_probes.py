@@ -8,9 +8,7 @@ from tiny_models import Endings, build_tokenizer
 
 import attention
 import lil
-from lil import detectors as actions
 from lil.chopper import Classifier
-from tests.sampling import some_slow
 
 PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
 CUE = " Anna has word7"
@@ -49,35 +47,3 @@ def test_signals_are_those_of_one_forward_over_the_text(qwen, tokenizer, name):
                 state = states[len(trace.prompt_ids) + at - 1]
                 expected = torch.sigmoid(state @ detector.classifier.weight.double() + 0.4)
                 assert p == pytest.approx(float(expected), abs=1e-6)
-
-
-@pytest.mark.parametrize("name", some_slow(["h2o", "full", "infllm", "quest"], 1))
-def test_the_chopper_goes_back_to_its_last_cold_chunk(qwen, tokenizer, name):
-    options = {"quest": {"page": 4, "dense_layers": 1}}.get(name, {})
-    backend = attention.get(name) if name == "full" else attention.get(name, budget=32, **options)
-    plain = run(qwen, tokenizer, probes=[chopper(qwen)], backend=backend)
-    back = actions.Regenerate(cue=CUE, tokens=12, second="nothing")
-    acted = run(qwen, tokenizer, detectors=[chopper(qwen, on_stop=back)], backend=backend)
-    fired = 0
-    for trace, live in zip(plain, acted, strict=True):
-        verdict = lil.replay(trace, chopper(qwen))
-        if verdict is None:
-            assert live.new_ids == trace.new_ids
-            continue
-        fired += 1
-        assert live.action is not None
-        assert live.action["kept"] == verdict.token
-        if verdict.token:
-            # As if the tail had never been: the cue given at that token by another detector.
-            never = run(
-                qwen,
-                tokenizer,
-                prompts=[list(trace.prompt_ids)],
-                detectors=[lil.Budget(verdict.token, on_stop=actions.Answer(cue=CUE, tokens=12))],
-                backend=backend,
-            )[0]
-            assert live.new_ids == never.new_ids[: live.tokens]
-        (seen,), (signal,) = live.signals.values(), trace.signals.values()
-        before = [at for at in signal if at[0] <= verdict.token]
-        assert list(seen) == [pytest.approx(at) for at in before]
-    assert fired > 0

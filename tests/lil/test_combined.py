@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import WORDS, Endings
 
@@ -31,7 +31,7 @@ parts = st.lists(
 texts = st.lists(st.sampled_from([b"a", b"b", b"c\n\n"]), max_size=70)
 
 
-@settings(parts, texts)
+@given(parts, texts)
 def test_the_first_and_the_last_verdict_of_the_parts(
     settings: list[dict[str, Any]], text: list[bytes]
 ) -> None:

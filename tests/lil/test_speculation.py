@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from acting_rows import CUE, fires
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from penalty_cases import CASES
 from penalty_cases import build as penalty
@@ -131,7 +131,7 @@ DROPPING = [
 
 
 @settings(max_examples=25, deadline=None)
-@settings(data=st.data())
+@given(data=st.data())
 def test_any_prompts_and_caps(data, small, tokenizer):
     prompts = data.draw(st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=30),
                                  min_size=1, max_size=5))  # fmt: skip

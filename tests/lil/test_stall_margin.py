@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import WORDS, Endings
 
@@ -78,7 +78,7 @@ def naive_stall(
 whole = st.integers(-3, 3).map(float)
 
 
-@settings(
+@given(
     st.lists(st.tuples(st.sampled_from([b"a", b"b\n\n", b"\n"]), whole, whole), max_size=80),
     st.integers(1, 5),
     st.integers(1, 3),
@@ -107,7 +107,7 @@ def test_stall_is_what_its_definition_says(
     assert live(quiet, pieces, [Read(state) for state in states]) is None
 
 
-@settings(
+@given(
     st.lists(
         st.tuples(
             st.sampled_from([b"a", b".", b"so.", b'?" ', b"\n", b"1.5", b"</think>"]),

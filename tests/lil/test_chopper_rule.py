@@ -39,7 +39,7 @@ def by_slices(
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("pairs", "expected"),
     [
         ([COLD, HOT, HOT], (3, 40)),
         ([HOT, COLD, HOT, HOT], (4, 80)),

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from attention import AttentionCache
 from attention.core import devices
-from lil.decoding.sampling import NotFiniteError
 
 
 @torch.inference_mode()
@@ -33,7 +32,7 @@ def reread(
         After each step the cache and the scores (B, V) of the B texts that had a token left.
 
     Raises:
-        NotFiniteError: scores are not finite.
+        FloatingPointError: scores are not finite.
     """
     lengths = np.array([len(text) for text in texts])
     tokens = np.zeros((len(texts), lengths[0]), dtype=np.int64)
@@ -64,5 +63,5 @@ def _scores(model: Any, cache: AttentionCache, **inputs: Tensor) -> Tensor:
     output = model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
     scores: Tensor = output.logits[:, -1]
     if not scores.amax(-1).isfinite().all():
-        raise NotFiniteError
+        raise FloatingPointError("the model's scores are not finite")
     return scores

@@ -142,7 +142,7 @@ def _described(page: PageFile) -> str:
     line = f"page: {page.path}"
     if page.packed < page.of:
         line += f", {page.packed:,} of {page.of:,} traces in it"
-    return line + (f", {page.left_out} charts or tables left out" if page.left_out else "")
+    return line
 
 
 def _print_counts(report: Report, console: Console) -> None:

@@ -20,15 +20,7 @@ NONE_SOLVED = "none solved"
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis is, in the data's units: shares and points are fractions.
-
-    Attributes:
-        label: its text.
-        unit: of its numbers.
-        is_log: equal factors are equal steps.
-        low, high: where it begins and ends; None: where the data do.
-        ticks: the numbers at it; empty: wherever suits.
-    """
+    """An axis in the data's units; without ends or ticks they follow the data."""
 
     label: str
     unit: Unit
@@ -40,12 +32,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Style:
-    """What a series looks like, the same in every panel.
-
-    Attributes:
-        role: what it is drawn for; each role has colours and marks of its own.
-        colour, mark: numbers among those.
-    """
+    """What a series looks like in every panel: each role has its own colours and marks."""
 
     role: Role | Literal["full", "detector"]
     colour: int = 0
@@ -54,16 +41,7 @@ class Style:
 
 @dataclass(frozen=True)
 class Point:
-    """A mark.
-
-    Attributes:
-        x: None: a level, at every x.
-        y: None: not known.
-        low, high: of y's 95% interval; None where there is none.
-        left, right: of x's, where x is measured.
-        words: what a reader should know beside the numbers.
-        missing: why y is not known.
-    """
+    """A mark with the intervals of y and x: without x a level; without y, `missing` says why."""
 
     x: float | None
     y: float | None
@@ -77,14 +55,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together, by x.
+    """Points that belong together, by x, and all of them together as `total`.
 
-    Attributes:
-        name: as tables call it.
-        style: what it looks like.
-        points: at least one.
-        detector: under which the same is shown once more, where that moves any point.
-        total: all of its points together.
+    `detector`: under which the same is shown once more, where that moves any point.
     """
 
     name: str
@@ -101,13 +74,9 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes.
+    """One pair of axes: levels first, then lines, then those under a detector.
 
-    Attributes:
-        dataset: what it is about.
-        words: how much of it.
-        series: levels first, then lines, then those under a detector.
-        front: what leads through the totals that no other beats in both numbers.
+    `front` leads through the totals that no other beats in both numbers.
     """
 
     dataset: str
@@ -137,12 +106,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """Panels with the same axes.
-
-    Attributes:
-        key: a name for drawers.
-        title, note: what it shows, and how to read it.
-    """
+    """Panels with the same axes; `note` says how to read them."""
 
     key: str
     title: str
@@ -156,13 +120,8 @@ class Chart:
 class ChartSet:
     """The charts of one model under one penalty, with full attention without penalty.
 
-    Attributes:
-        model: its short name.
-        penalty: or "none".
-        subject: model and penalty, as far as they tell this set from others.
-        rows: that the charts are of, under short names.
-        detector: shown in the charts, if any; the `others` are in the charts of
-            detectors alone.
+    `subject` tells this set from others; `detector` is shown in the charts, `others` are in the
+    charts of detectors alone.
     """
 
     model: str

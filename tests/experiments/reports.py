@@ -30,4 +30,4 @@ def report_of(samples: Sequence[Sample]) -> Report:
 def small_report() -> Report:
     """The report of the small store."""
     study = Study.open(SMALL)
-    return make_report(study, study.samples(study.detectors, texts=False).samples)
+    return make_report(study, study.samples(study.detectors))

@@ -71,9 +71,9 @@ def test_it_holds_the_report_and_every_text(report: Report, tmp_path: Path) -> N
 
 def test_what_does_not_fit_is_left_out_and_counted(report: Report, tmp_path: Path) -> None:
     _, whole = written(report, tmp_path)
-    html, file = written(report, tmp_path, heavy=whole.heavy // 2)
+    html, file = written(report, tmp_path, most=whole.size // 2)
     assert 0 < file.packed < file.of
-    assert file.heavy <= whole.heavy // 2
+    assert file.size <= whole.size // 2
     assert f"{file.packed} of {file.of} runs: of every configuration" in html
     assert len(blocks(html)["index"]["runs"]) == file.packed
 

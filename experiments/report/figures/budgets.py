@@ -114,20 +114,20 @@ def _figure(
 def _handles(of: ChartSet, charts: Sequence[Chart]) -> list[Line2D]:
     every = [panel for chart in charts for panel in chart.panels]
     styles = {line.name: line.style for panel in every for line in panel.lines}
-    found = []
+    handles = []
     for name, style in styles.items():
         colour, mark = look(style)
-        found.append(Line2D([], [], color=colour, marker=mark, label=name))
+        handles.append(Line2D([], [], color=colour, marker=mark, label=name))
     levels = {level.style.role for panel in every for level in panel.levels}
-    found.append(Line2D([], [], color=FULL, linestyle="--", label="full attention"))
+    handles.append(Line2D([], [], color=FULL, linestyle="--", label="full attention"))
     if "null" in levels:
-        label = "null: full attention beside itself"
-        found.append(Line2D([], [], color=FULL, linestyle=":", label=label))
+        label = "null: full attention against itself"
+        handles.append(Line2D([], [], color=FULL, linestyle=":", label=label))
     if of.detector and any(panel.under_detector for panel in every):
         label = f"with {of.detector[0]} ({of.detector[1]})"
         dotted: dict[str, Any] = {"linestyle": ":", "marker": "o", "markerfacecolor": "white"}
-        found.append(Line2D([], [], color="#888888", label=label, **dotted))
-    return found
+        handles.append(Line2D([], [], color="#888888", label=label, **dotted))
+    return handles
 
 
 def _draw(axis: Any, chart: Chart, panel: Panel, is_low: bool) -> None:
@@ -147,7 +147,7 @@ def _draw(axis: Any, chart: Chart, panel: Panel, is_low: bool) -> None:
             axis.axhspan(low, high, color=FULL, alpha=0.09, linewidth=0, zorder=0)
     under = {line.name: line for line in panel.under_detector}
     for at, line in enumerate(panel.lines):
-        aside = _beside(at, len(panel.lines), budgets)
+        aside = _shift(at, len(panel.lines), budgets)
         _draw_line(axis, line, aside, {"zorder": 3})
         if line.name in under:
             hollow = {"markerfacecolor": "white", "linestyle": ":", "linewidth": 1.2, "zorder": 2}
@@ -171,8 +171,8 @@ def _scale(axis: Any, y: Axis, is_low: bool) -> None:
 
 def _log_scale(axis: Any, panel: Panel, budgets: Sequence[int]) -> None:
     """The scale, with crosses where none is solved; words where there is nothing to draw."""
-    points = [point for one in panel.series for point in one.points]
-    known = [one for point in points for one in (point.y, point.low, point.high) if one]
+    points = [point for line in panel.series for point in line.points]
+    known = [y for point in points for y in (point.y, point.low, point.high) if y]
     low, high = min([0.5, *known]) / 1.25, max([2.0, *known]) * 1.25
     missing = dict.fromkeys(point.missing for line in panel.lines for point in line.points)
     if NONE_SOLVED in missing:
@@ -187,18 +187,18 @@ def _log_scale(axis: Any, panel: Panel, budgets: Sequence[int]) -> None:
         colour, _ = look(line.style)
         for point in line.points:
             if point.missing == NONE_SOLVED:
-                x = _at(point) * _beside(at, len(panel.lines), budgets)
+                x = _at(point) * _shift(at, len(panel.lines), budgets)
                 axis.plot([x], [high / 1.25], "x", color=colour, markersize=5, clip_on=False)
-    if "" not in missing and (reasons := [one for one in missing if one != NONE_SOLVED]):
+    if "" not in missing and (reasons := [why for why in missing if why != NONE_SOLVED]):
         text = "\n".join(textwrap.fill(reason, 30) for reason in reasons)
         axis.text(0.5, 0.6, text, transform=axis.transAxes, ha="center", fontsize=8)
 
 
-def _beside(at: int, of: int, budgets: Sequence[int]) -> float:
+def _shift(at: int, of: int, budgets: Sequence[int]) -> float:
     """Each backend a little aside of the tick, so that bars do not hide each other."""
     octaves = [math.log2(high / low) for low, high in pairwise(budgets)]
     # So much of the axis for each, but neighbours' groups stay apart.
-    step = min([0.018 * (sum(octaves) + 0.87), *(0.8 * one / of for one in octaves)])
+    step = min([0.018 * (sum(octaves) + 0.87), *(0.8 * octave / of for octave in octaves)])
     return math.exp2(step * (at - (of - 1) / 2))
 
 

@@ -92,9 +92,9 @@ def _points(share: float | None) -> float:
 
 
 def _handles(lines: list[Series]) -> list[Line2D]:
-    found = []
+    handles = []
     for line in lines:
         colour, mark = look(line.style)
-        found.append(Line2D([], [], color=colour, marker=mark, linestyle="none", label=line.name))
-    found.append(Line2D([], [], color="#888888", linestyle="--", linewidth=1.0, label="front"))
-    return found
+        handles.append(Line2D([], [], color=colour, marker=mark, linestyle="none", label=line.name))
+    handles.append(Line2D([], [], color="#888888", linestyle="--", linewidth=1.0, label="front"))
+    return handles

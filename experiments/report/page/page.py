@@ -26,13 +26,8 @@ if TYPE_CHECKING:
 
 NAME = "report.html"
 
-#: Most bytes of the page without its traces, and of its traces.
-LIGHT = 300_000
-HEAVY = 20_000_000
-
-
-# Bytes at most around a chart or a table.
-_JOINT = 30
+#: Most bytes of the page's traces.
+MOST = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -41,17 +36,14 @@ class PageFile:
 
     Attributes:
         path: where.
-        light, heavy: bytes without the traces, and of the traces.
+        size: bytes of its traces.
         packed, of: runs whose text is in it, and runs that have one.
-        left_out: charts and tables for which there was no room.
     """
 
     path: Path
-    light: int
-    heavy: int
+    size: int
     packed: int
     of: int
-    left_out: int
 
 
 def write(
@@ -60,9 +52,7 @@ def write(
     sets: Sequence[ChartSet],
     tables: Sequence[Grid],
     about: Mapping[str, Any],
-    *,
-    light: int = LIGHT,
-    heavy: int = HEAVY,
+    most: int = MOST,
 ) -> PageFile:
     """Write a report as one HTML page; it appears whole or not at all.
 
@@ -72,20 +62,19 @@ def write(
         sets: its charts.
         tables: as the terminal shows them.
         about: the manifest.
-        light, heavy: most bytes without traces, and of traces; what does not fit is left out, and
-            the page says so.
+        most: bytes of its traces; what does not fit is left out, and the page says so.
 
     Raises:
         InvalidValue: the file cannot be written.
     """
     require_file(path, "page")
-    packed = pack(report.study, page_runs(report.study, report.samples), report.rows, heavy)
+    packed = pack(report.study, page_runs(report.study, report.samples), report.rows, most)
     problems = enumerate(packed.blocks)
     blocks = "\n".join(
         f'<script type="application/x-lil-traces" id="{name}">{block}</script>'
         for name, block in [("index", packed.index), *((f"problem-{at}", b) for at, b in problems)]
     )
-    page, left_out = _light(report, sets, tables, about, packed, light)
+    page = _fill(report, sets, tables, about, packed)
     # A name may hold the same characters; the mark is the last of them.
     before, _, after = page.rpartition("{{traces}}")
     text = before + blocks + after
@@ -93,8 +82,7 @@ def write(
         write_atomically(path, text)
     except InvalidValue as error:
         raise InvalidValue("page", str(path), f"a file to write ({error.__cause__})") from error
-    size = len(text.encode())
-    return PageFile(path, size - len(blocks), len(blocks), packed.packed, packed.of, left_out)
+    return PageFile(path, len(blocks), packed.packed, packed.of)
 
 
 def chart_values(of: ChartSet) -> list[dict[str, Any]]:
@@ -162,36 +150,6 @@ def _absent(panel: Panel) -> list[str]:
     ]
 
 
-def _light(
-    report: Report,
-    sets: Sequence[ChartSet],
-    tables: Sequence[Grid],
-    about: Mapping[str, Any],
-    packed: TraceBlocks,
-    limit: int,
-) -> tuple[str, int]:
-    """The page but for its blocks, and how many charts and tables had no room."""
-    charts = [_embedded(values) for charts in sets for values in chart_values(charts)]
-    grids = [html_table(grid, number) for number, grid in enumerate(tables)]
-    empty = _fill(report, about, packed, [], [], len(charts) + len(grids))
-    room = limit - len(empty.encode())
-    shown_charts, room = _fitting(charts, room)
-    shown_grids, room = _fitting(grids, room)
-    left_out = len(charts) + len(grids) - len(shown_charts) - len(shown_grids)
-    # Tables of the same columns stand side by side where there is room.
-    both = zip([table.columns for table in tables], shown_grids, strict=False)
-    groups = itertools.groupby(both, key=lambda pair: pair[0])
-    grouped = [f'<div class="tables">{"".join(html for _, html in g)}</div>' for _, g in groups]
-    return _fill(report, about, packed, shown_charts, grouped, left_out), left_out
-
-
-def _fitting(parts: Sequence[str], room: int) -> tuple[list[str], int]:
-    """The first of them that have room together, and what room is left."""
-    sizes = itertools.accumulate(len(part.encode()) + _JOINT for part in parts)
-    fitting = list(itertools.takewhile(lambda size: size <= room, sizes))
-    return list(parts[: len(fitting)]), room - (fitting[-1] if fitting else 0)
-
-
 def _embedded(values: object) -> str:
     """JSON that no text in it can end: HTML looks for `<` alone."""
     return json.dumps(values, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
@@ -199,20 +157,18 @@ def _embedded(values: object) -> str:
 
 def _fill(
     report: Report,
+    sets: Sequence[ChartSet],
+    tables: Sequence[Grid],
     about: Mapping[str, Any],
     packed: TraceBlocks,
-    charts: Sequence[str],
-    grids: Sequence[str],
-    left_out: int,
 ) -> str:
+    """The page but for its blocks."""
     style, script = _asset("page.css"), _asset("page.js")
     models = ", ".join(str(model.get("name")) for model in about.get("models", ()))
-    missing = (
-        f'<p class="note" id="left-out">{left_out} charts or tables are not on this page, for '
-        "which there was no room; <code>lil report</code> prints every table.</p>"
-        if left_out
-        else ""
-    )
+    charts = [_embedded(values) for charts in sets for values in chart_values(charts)]
+    # Tables of the same columns stand side by side where there is room.
+    groups = itertools.groupby(enumerate(tables), key=lambda numbered: numbered[1].columns)
+    grids = ("".join(html_table(grid, at) for at, grid in group) for _, group in groups)
     shown = f"All {packed.of:,} runs that have a text."
     if packed.packed < packed.of:
         shown = f"{packed.packed:,} of {packed.of:,} runs: {RULE}."
@@ -226,8 +182,7 @@ def _fill(
         "notices": "".join(f'<p class="note">{escape(notice)}</p>' for notice in report.notices),
         "conditions": markup.conditions(about),
         "charts": f"[{','.join(charts)}]",
-        "tables": "\n".join(grids),
-        "missing": missing,
+        "tables": "\n".join(f'<div class="tables">{html}</div>' for html in grids),
         "shown": escape(shown),
     }
     template = _asset("page.html")

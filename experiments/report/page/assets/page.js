@@ -1,11 +1,11 @@
 "use strict";
 // Everything that comes from data is put on the page as text nodes and attributes, never as markup.
 
-const el = (name, given = {}, ...children) => fill(document.createElement(name), given, children);
-const draw = (name, given = {}, ...children) =>
-  fill(document.createElementNS("http://www.w3.org/2000/svg", name), given, children);
-function fill(made, given, children) {
-  for (const [name, value] of Object.entries(given)) {
+const el = (name, attributes = {}, ...children) => fill(document.createElement(name), attributes, children);
+const draw = (name, attributes = {}, ...children) =>
+  fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+function fill(made, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
   }
@@ -52,9 +52,9 @@ const FULL = { role: "full", colour: 0, mark: 0 };
 const numbered = (at) => ({ role: "method", colour: at, mark: at });
 const styleOf = ({ style: { role, colour } }) =>
   role === "full" || role === "null" ? "sfull" : role === "control" ? `sc${colour % 3}` : `s${colour % 6}`;
-const markOf = ({ role, mark }, given = {}) => {
+const markOf = ({ role, mark }, attributes = {}) => {
   const among = role === "control" ? CONTROL_MARKS : MARKS;
-  return draw("path", { d: among[mark % among.length], ...given });
+  return draw("path", { d: among[mark % among.length], ...attributes });
 };
 
 function scale(axis, values, from, to) {
@@ -95,7 +95,7 @@ function logTicks(low, high) {
 }
 
 /* One panel. `spec`: label, x, y, lines, levels, uprights, frontier, tell(line, point), values (for a
-   scale that several panels share). `say` is told the point under the pointer or the arrow keys. */
+   scale that several panels share). `say` takes the point under the pointer or the arrow keys. */
 function panel(spec, say, WIDE = 340) {
   const svg = draw("svg", {
     viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", tabindex: 0, "aria-label": spec.label,

@@ -78,38 +78,25 @@ def panel_title(dataset: str, words: str) -> str:
 
 def finish(figure: Figure, title: str, handles: Sequence[Line2D], notes: Sequence[str]) -> None:
     """Title above the panels, legend and footer below, in room of their own."""
-    canvas: Any = figure.canvas
-    renderer = canvas.get_renderer()
     wide, high = figure.get_size_inches()
-    head = textwrap.fill(title, int((wide - 0.3) * 72 / (_HEAD * _LETTER)))
-    foot = textwrap.fill("; ".join(notes), int((wide - 0.3) * 72 / (_FOOT * _LETTER)))
-    below = (foot.count("\n") + 1) * _FOOT * 1.3 / 72 + 0.08 if foot else 0.0
-    legend: Any = None
-    for columns in range(max(1, min(len(handles), 8)), 0, -1):
-        if legend is not None:
-            legend.remove()
-        legend = figure.legend(
-            handles=list(handles),
-            loc="lower center",
-            ncols=columns,
-            columnspacing=1.6,
-            handletextpad=0.6,
-            borderaxespad=0.3,
-        )
-        box = legend.get_window_extent(renderer)
-        if box.width <= (wide - 0.1) * figure.dpi:
-            break
-    tall = box.height / figure.dpi + 0.05
-    above = (head.count("\n") + 1) * _HEAD * 1.35 / 72 + 0.05
-    whole = high + below + tall + above
-    figure.set_size_inches(wide, whole)
-    # Measured for the new height: the legend stands on the footer, the panels on the legend.
-    legend.set_bbox_to_anchor((0.5, below / whole), transform=figure.transFigure)
-    figure.text(0.1 / wide, 0.05 / whole, foot, fontsize=_FOOT, color="#555555", va="bottom")
+    head, foot = (
+        textwrap.fill(text, int((wide - 0.3) * 72 / (size * _LETTER)))
+        for text, size in ((title, _HEAD), ("; ".join(notes), _FOOT))
+    )
+    room = (wide - 0.3) * 72 / (9 * _LETTER)  # letters of a legend's line
+    columns = max(1, int(room / max(len(str(handle.get_label())) + 6 for handle in handles)))
+    rows = -(-len(handles) // columns)
+    below = (foot.count("\n") + 1) * _FOOT * 1.4 + rows * 14
+    figure.set_size_inches(wide, high + (below + (head.count("\n") + 1) * _HEAD * 1.4) / 72)
+    figure.legend(
+        handles=list(handles),
+        loc="outside lower center",
+        ncols=min(columns, 8),
+        title=foot,
+        title_fontproperties={"size": _FOOT},
+        alignment="left",
+    )
     figure.suptitle(head, fontsize=_HEAD)
-    bottom = (below + tall) / whole
-    layout: Any = figure.get_layout_engine()
-    layout.set(rect=(0, bottom, 1, 1 - bottom))
     figure.align_ylabels()
 
 

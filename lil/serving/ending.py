@@ -41,11 +41,7 @@ class Words:
         return self._cues[cue]
 
     def check(self, detectors: Sequence[Detector]) -> None:
-        """Check that detectors can fire, and be acted upon, with this tokenizer.
-
-        Raises:
-            InvalidValue: a detector cannot.
-        """
+        """Check that detectors can fire, and be acted upon, with this tokenizer."""
         for detector in detectors:
             detector.require_tokens(self.table)
             self.cue(detector)

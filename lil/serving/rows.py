@@ -209,11 +209,7 @@ def _joined(left: Any, right: Any) -> Any:
 
 
 def _tensor(memory: Any) -> Tensor:
-    """A memory that is the tokens themselves.
-
-    Raises:
-        InvalidValue: another memory, whose rows are unknown here.
-    """
+    """A memory that is the tokens themselves."""
     if not isinstance(memory, Tensor):
         kind = type(memory).__name__
         raise InvalidValue("penalty", kind, "one that remembers tokens or a lil Matcher")

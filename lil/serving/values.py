@@ -90,9 +90,6 @@ def require_spelled(keys: Iterable[str], names: Sequence[str] | None = None) -> 
 
     Args:
         names: the names to compare with; None for those of penalties and detectors.
-
-    Raises:
-        InvalidValue: a misspelt name.
     """
     known = request_keys() if names is None else names
     for key in keys:
@@ -123,11 +120,7 @@ def _one_letter_off(left: str, right: str) -> bool:
 
 
 def require_known(values: Mapping[str, Any], more: Sequence[str]) -> None:
-    """Refuse values of a server that are neither a penalty's nor in `more`.
-
-    Raises:
-        InvalidValue: an unknown value.
-    """
+    """Refuse values of a server that are neither a penalty's nor in `more`."""
     names = [*more, *(name for kind in PENALTIES for name in (kind.name, *penalty_keys(kind)))]
     for key in values:
         if key not in names:
@@ -135,11 +128,7 @@ def require_known(values: Mapping[str, Any], more: Sequence[str]) -> None:
 
 
 def check_attention(values: Mapping[str, Any]) -> None:
-    """Refuse a request's attention unless it is "full".
-
-    Raises:
-        InvalidValue: another attention, the server's value, or a name that is nearly this one.
-    """
+    """Refuse a request's attention unless it is "full"."""
     if ATTENTION_FILE in values:
         allowed = "nothing in a request: it is the server's, --additional-config"
         raise InvalidValue(ATTENTION_FILE, values[ATTENTION_FILE], allowed)
@@ -153,11 +142,7 @@ def check_attention(values: Mapping[str, Any]) -> None:
 
 
 def _switch(field: str, value: object) -> bool:
-    """JSON's own switch, or what an engine's HTTP server makes of it.
-
-    Raises:
-        InvalidValue: neither on nor off.
-    """
+    """JSON's own switch, or what an engine's HTTP server makes of it."""
     word = value.lower() if isinstance(value, str) else value
     if not isinstance(word, (str, int)) or word not in _SWITCHES:
         raise InvalidValue(field, value, "on or off")
@@ -290,11 +275,7 @@ def _detectors(text: object, trusted: bool) -> tuple[Detector, ...]:
 
 
 def _build(spec: Spec, trusted: bool) -> Detector:
-    """A detector by its spec; import paths and files are read here.
-
-    Raises:
-        InvalidValue: unknown, or not for requests.
-    """
+    """A detector by its spec; import paths and files are read here."""
     if spec.action and spec.action not in ACTIONS:
         allowed = f"an action behind the colon: {', '.join(ACTING)}"
         raise InvalidValue("stop_on", str(spec), allowed, ACTING)

@@ -227,11 +227,7 @@ class VLLMEngine:
         yield from ended
 
     def _cost(self, row: _Row, tokens: int, counts: Mapping[str, int]) -> Cost:
-        """What the engine counted of a row; nothing of one that made no decode step yet.
-
-        Raises:
-            RuntimeError: it counted other steps than were made.
-        """
+        """What the engine counted of a row; nothing of one that made no decode step yet."""
         queries, keys = counts.get("queries", 0), counts.get("keys_read", 0)
         if queries != tokens - 1:
             raise RuntimeError(f"vLLM counted {queries} decode steps of {tokens - 1}")
@@ -291,11 +287,7 @@ def _curve(pieces: Sequence[bytes], eos: bool, every: int) -> tuple[Point, ...]:
 
 
 def _llm(model: ServedModel, text: str, block: int) -> vllm.LLM:
-    """An engine in this process.
-
-    Raises:
-        InvalidValue: it does not start.
-    """
+    """An engine in this process."""
     options: dict[str, Any] = {
         "tokenizer_revision": model.source.revision,
         "revision": model.source.revision,

@@ -39,22 +39,14 @@ def is_installed() -> bool:
 
 
 def require_installed() -> None:
-    """Look for the engine.
-
-    Raises:
-        InvalidValue: it is not installed here.
-    """
+    """Look for the engine."""
     if not is_installed():
         allowed = "transformers; vllm where vLLM 0.32 is installed (docs/serving.md)"
         raise InvalidValue("runtime", "vllm", allowed)
 
 
 def require_decodable(config: Config) -> None:
-    """Refuse what the engine cannot do, or where nobody has compared its tokens.
-
-    Raises:
-        InvalidValue: the first of it.
-    """
+    """Refuse what the engine cannot do, or where nobody has compared its tokens."""
     own = "under vllm, which decodes in this process"
     allowed = {
         "dtype": (config.dtype == "float32", "float32: no other was compared"),
@@ -94,11 +86,7 @@ def require_decodable(config: Config) -> None:
 
 
 def require_layers(model: str, layers: int, backends: Iterable[Backend]) -> None:
-    """Refuse methods that leave no layer of a model sparse.
-
-    Raises:
-        InvalidValue: one of them.
-    """
+    """Refuse methods that leave no layer of a model sparse."""
     for backend in backends:
         if backend.dense_layers >= layers:
             allowed = f"fewer than the {layers} layers of {model}"

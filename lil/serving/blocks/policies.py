@@ -62,11 +62,7 @@ class BlockPolicy(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Refuse what cannot be done by whole blocks.
-
-        Raises:
-            InvalidValue: a parameter that cannot be kept.
-        """
+        """Refuse what cannot be done by whole blocks."""
 
     def _require(self, field: str, value: object, holds: bool, allowed: str) -> None:
         if not holds:

@@ -25,18 +25,18 @@ def compared(vectors: Tensor, data: Tensor, blocks: Tensor) -> Tensor:
     assert blocks.dtype == torch.int64
     N, sets, M, size = vectors.shape
     P = blocks.shape[1]
-    found = vectors.new_empty(N, sets, P)
+    worth = vectors.new_empty(N, sets, P)
     width, rows = rows_of(size)
     each = triton.cdiv(P, rows)
     # Kernels start on the current device, which need not be the one tensors are on.
     on_device = torch.cuda.device(data.device) if data.is_cuda else nullcontext()
     with on_device:
-        if found.numel():
+        if worth.numel():
             compared_blocks[N * each, sets](
-                vectors.contiguous(), data, blocks.contiguous(), found, data.stride(0), sets, P,
+                vectors.contiguous(), data, blocks.contiguous(), worth, data.stride(0), sets, P,
                 each, M=M, SIZE=size, WIDTH=width, ROWS=rows,
             )  # fmt: skip
-    return found
+    return worth
 
 
 def rows_of(size: int) -> tuple[int, int]:
@@ -45,12 +45,12 @@ def rows_of(size: int) -> tuple[int, int]:
     return width, max(1, TILE // width)
 
 
-@triton.jit(do_not_specialize=["P", "each"], do_not_specialize_on_alignment=["blocks", "found"])
+@triton.jit(do_not_specialize=["P", "each"], do_not_specialize_on_alignment=["blocks", "worth"])
 def compared_blocks(
     vectors,  # (N, sets, M, SIZE)
     data,  # (blocks, stride)
     blocks,  # (N, P) int64
-    found,  # (N, sets, P)
+    worth,  # (N, sets, P)
     stride,
     sets,
     P,
@@ -74,4 +74,4 @@ def compared_blocks(
         vector = tl.load(vectors + ((n * sets + own) * M + m) * SIZE + i, mask=inside, other=0.0)
         product = tl.sum(known * vector[None, :], 1)
         best = tl.maximum(best, product, propagate_nan=tl.PropagateNan.ALL)
-    tl.store(found + (n * sets + own) * P + column, best, mask=there)
+    tl.store(worth + (n * sets + own) * P + column, best, mask=there)

@@ -34,11 +34,7 @@ __all__ = ["DRYPenalty", "LZPenalty", "PresenceWindowPenalty", "StopOn"]
 
 
 def _is_runner_1(runner: tuple[Any, ...]) -> bool:
-    """Whether these are arguments of V1, `(device, is_pin_memory)`, and not V2's, `(req_states,)`.
-
-    Raises:
-        InvalidValue: neither.
-    """
+    """Whether these are arguments of V1, `(device, is_pin_memory)`, or of V2, `(req_states,)`."""
     if len(runner) not in (1, 2):
         allowed = "those of the V1 runner (device, is_pin_memory) or of V2 (req_states)"
         raise InvalidValue("arguments", runner, f"{allowed}: another version of vLLM?")
@@ -50,11 +46,7 @@ class _Penalty:
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
-        """Refuse values that cannot be used, as HTTP 400 where they came over HTTP.
-
-        Raises:
-            InvalidValue: an unknown value, or one that the penalty refuses.
-        """
+        """Refuse values that cannot be used, as HTTP 400 where they came over HTTP."""
         penalty_for(cls.kind, sampling_params)
 
     def __new__(cls, vllm_config: Any, *runner: Any) -> Any:
@@ -108,11 +100,7 @@ class StopOn:
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
-        """Refuse values that cannot be used, as HTTP 400 where they came over HTTP.
-
-        Raises:
-            InvalidValue: an unknown value, detector or parameter, or a request without an end.
-        """
+        """Refuse values that cannot be used, as HTTP 400 where they came over HTTP."""
         check_stopping(sampling_params)
 
     def __new__(cls, vllm_config: Any, *runner: Any) -> Any:

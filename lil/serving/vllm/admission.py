@@ -100,13 +100,7 @@ class ServerOptions:
         self._defaults = server_values(config)
 
     def accept(self, body: Mapping[str, Any]) -> None:
-        """Refuse a request of which something would be void.
-
-        Raises:
-            InvalidValue: a value whose processor is not loaded; another attention than full or the
-                server's; beams together with a penalty, a detector or sparse attention, be it the
-                request's or the server's.
-        """
+        """Refuse a request of which something would be void."""
         values = body.get(VALUES)
         values = values if isinstance(values, Mapping) else {}
         for key in values:

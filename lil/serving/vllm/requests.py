@@ -80,11 +80,7 @@ def in_full(params: Any) -> bool:
 
 
 def require_no_drafts(config: VllmConfig) -> None:
-    """Refuse speculative decoding.
-
-    Raises:
-        InvalidValue: it is on.
-    """
+    """Refuse speculative decoding."""
     if config.speculative_config is not None:
         allowed = "no speculative decoding: drafts are scored before it is known which are kept"
         raise InvalidValue("speculative_config", config.speculative_config.method, allowed)
@@ -108,12 +104,7 @@ def penalty_for(
 
 
 def check_stopping(params: SamplingParams) -> None:
-    """Refuse what cannot be done, since a request that runs cannot be refused any more.
-
-    Raises:
-        InvalidValue: see `stopping_of` and `end_of`; no token ends the request; a grammar, which
-            forced tokens would break.
-    """
+    """Refuse what cannot be done, since a request that runs cannot be refused any more."""
     values = request_values(params)
     requested = stopping_of(values)
     # The server's own detectors are not known here: `stop_on_token` is checked with any.

@@ -45,11 +45,7 @@ class SparseWorker(Worker):
         super().__init__(vllm_config, *args, **kwargs)
 
     def check_layer(self, layer: Any) -> None:
-        """Refuse a layer whose own attention is not the one that is made sparse.
-
-        Raises:
-            InvalidValue: it is another.
-        """
+        """Refuse a layer whose own attention is not the one that is made sparse."""
 
     def load_model(self, **kwargs: Any) -> None:
         super().load_model(**kwargs)

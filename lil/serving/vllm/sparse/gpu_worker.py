@@ -109,9 +109,6 @@ def check_flash(config: Any, requested: str | None) -> None:
 
     Args:
         requested: the layout of the cache that somebody asked for, VLLM_KV_CACHE_LAYOUT.
-
-    Raises:
-        InvalidValue: such a setting.
     """
     model, block = config.model_config, config.cache_config.block_size
     layout = config.cache_config.kv_cache_layout or requested

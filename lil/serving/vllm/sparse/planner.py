@@ -44,11 +44,7 @@ def policy_for(config: VllmConfig) -> BlockPolicy:
 
 
 def check_engine(config: VllmConfig) -> None:
-    """Refuse settings of the engine under which nobody has compared tokens.
-
-    Raises:
-        InvalidValue: such a setting.
-    """
+    """Refuse settings of the engine under which nobody has compared tokens."""
     method = getattr(config.speculative_config, "method", None)
     drafts = "no speculative decoding: drafts are checked in one step, by several queries"
     connector = getattr(config.kv_transfer_config, "kv_connector", None)
@@ -71,11 +67,7 @@ def check_engine(config: VllmConfig) -> None:
 
 
 def refuse(settings: list[tuple[str, Any, bool, str]]) -> None:
-    """Refuse the first setting that is wrong, of (field, value, whether it is wrong, allowed).
-
-    Raises:
-        InvalidValue: that one.
-    """
+    """Refuse the first setting that is wrong, of (field, value, whether it is wrong, allowed)."""
     for field, value, wrong, allowed in settings:
         if wrong:
             raise InvalidValue(field, value, allowed)

@@ -68,11 +68,7 @@ class _SeenError(Exception):
 
 
 def _keys(layer: Any, parent: nn.Module, positions: Tensor, states: Tensor) -> Tensor:
-    """The keys of a layer at these positions.
-
-    Raises:
-        LookupError: none came to its attention.
-    """
+    """The keys of a layer at these positions."""
     seen: list[Tensor] = []
 
     def forward(_query: Tensor, key: Tensor, *_args: Any, **_kwargs: Any) -> Tensor:

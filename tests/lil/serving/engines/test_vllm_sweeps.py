@@ -98,6 +98,6 @@ def test_the_same_answers(stores: tuple[Path, Path]) -> None:
     answers = []
     for folder in stores:
         study = Study.open(folder)
-        samples = study.samples(study.detectors).samples
+        samples = study.samples(study.detectors)
         answers.append({(s.backend, s.detector, s.item_id): s.answer for s in samples})
     assert answers[0] == answers[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,13 +16,10 @@ from test_flash_layers import BLOCK, HKV, POLICIES, ROPE, D, G, Request, step_of
 from test_serving_blocks import text  # noqa: E402
 from vllm.v1.attention.backend import CommonAttentionMetadata  # noqa: E402
 from vllm.v1.attention.backends import flash_attn  # noqa: E402
-from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts  # noqa: E402
-from vllm.v1.worker.gpu_worker import Worker  # noqa: E402
 
 from attention.errors import InvalidValue  # noqa: E402
 from lil.serving.blocks import policy_of  # noqa: E402
 from lil.serving.vllm.sparse.gpu_worker import (  # noqa: E402
-    FlashBackend,
     FlashBuilder,
     FlashImpl,
     GPUWorker,
@@ -121,27 +117,6 @@ def test_before_the_worker_tells_of_rows_all_is_read_in_full() -> None:
     assert (
         not impl_of(policy).forward(None, q, q, q, torch.empty(0), None, torch.ones_like(q)).any()
     )
-
-
-@pytest.mark.parametrize(
-    ("kind", "engine", "names"),
-    [
-        (FlashImpl, flash_attn.FlashAttentionImpl, ["forward"]),
-        (FlashBuilder, flash_attn.FlashAttentionMetadataBuilder, ["build"]),
-        (FlashBackend, flash_attn.FlashAttentionBackend, ["supported_kv_cache_layouts"]),
-        (GPUWorker, Worker, ["determine_available_memory", "initialize_from_config"]),
-        (GPUWorker, Worker, ["execute_model", "get_kv_cache_spec", "shutdown"]),
-    ],
-)
-def test_methods_have_the_engines_parameters(kind: Any, engine: Any, names: list[str]) -> None:
-    for name in names:
-        left, right = (list(inspect.signature(getattr(k, name)).parameters) for k in (kind, engine))
-        assert left == right
-
-
-def test_the_engine_settles_on_heads_before_tokens() -> None:
-    layouts = get_supported_kv_cache_layouts([flash_attn.FlashAttentionBackend, FlashBackend])
-    assert [layout.name for layout in layouts] == ["LBHNC"]
 
 
 def config(block: int = 16, layout: str | None = None, dbo: bool = False, **model: Any) -> Any:

@@ -21,7 +21,7 @@ from lil.penalties import DRYPenalty
 pytestmark = pytest.mark.slow
 
 TOKENS = 120
-#: Values of a request, and the same of `lil.decode`; a budget of 25 is at a look's token.
+#: Values of a request, and the same of `lil.decode`; a budget of 50 ends at a look of every 25.
 SERVED: list[tuple[Any, dict[str, Any]]] = [
     ({"lz_alpha": 1.5}, {"penalties": [lil.LZPenalty(alpha=1.5)]}),
     ({"dry_multiplier": 2}, {"penalties": [DRYPenalty(multiplier=2)]}),
@@ -34,22 +34,39 @@ SERVED: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("every", [1, 25])
-def test_tokens_are_those_of_decode(reasoner: Any, every: int) -> None:
-    """Side by side, more requests than places, and prompts in pieces of 64 tokens."""
-    N = 2 * len(SERVED) if every == 1 else len(SERVED)
-    # Unless it is told otherwise, it looks at every token where that waits for nothing.
-    config = {} if every == 1 else {"additional_config": {"lil": {"stop_on_every": every}}}
-    work = {
-        "engine": {"max_num_batched_tokens": 64, **config},
-        "prompts": PROMPTS[:N],
-        "params": [
-            {"max_tokens": TOKENS, "extra_args": SERVED[i % len(SERVED)][0]} for i in range(N)
-        ],
-    }
-    found = answer_of("vllm_v2_engine.py", work)
+def served(requests: list[tuple[Any, int]], **engine: Any) -> dict[str, Any]:
+    """Tokens of requests, each its values and its most tokens, and how often one was put back."""
+    params = [{"max_tokens": most, "extra_args": values} for values, most in requests]
+    work = {"engine": engine, "prompts": PROMPTS[: len(requests)], "params": params}
+    answer: dict[str, Any] = answer_of("vllm_v2_engine.py", work)
+    return answer
+
+
+def test_tokens_are_those_of_decode_in_little_memory(reasoner: Any) -> None:
+    """Side by side, more requests than places, prompts in pieces of 64 tokens, some put back."""
+    N, kinds = 10, len(SERVED)
+    answer = served(
+        [(SERVED[i % kinds][0], TOKENS) for i in range(N)],
+        max_num_batched_tokens=64,
+        num_gpu_blocks_override=12,
+        block_size=128,
+        max_model_len=512,
+    )
+    tokens = answer["tokens"]
+    assert answer["preemptions"] > 0
     plain = decoded(reasoner, PROMPTS[:N], max_new_tokens=TOKENS)
     for first, (_, options) in enumerate(SERVED):
-        some = slice(first, N, len(SERVED))
-        assert found[some] == decoded(reasoner, PROMPTS[some], max_new_tokens=TOKENS, **options)
-    assert sum(a != b for a, b in zip(found, plain, strict=True)) >= N // 2
+        some = slice(first, N, kinds)
+        assert tokens[some] == decoded(reasoner, PROMPTS[some], max_new_tokens=TOKENS, **options)
+    assert sum(a != b for a, b in zip(tokens, plain, strict=True)) >= N // 2
+
+
+def test_stops_are_late_by_less_than_the_distance_of_looks(reasoner: Any) -> None:
+    """The cue comes behind what was generated meanwhile."""
+    config = {"lil": {"stop_on_every": 25}}
+    answer = served([(SERVED[3][0], 90), ({"stop_on": "budget(tokens=40)"}, 90)],
+                    additional_config=config)  # fmt: skip
+    exact, late = answer["tokens"]
+    assert [exact] == decoded(reasoner, PROMPTS[:1], max_new_tokens=90, **SERVED[3][1])
+    plain = decoded(reasoner, PROMPTS[1:2], max_new_tokens=90)[0]
+    assert late == [*plain[:50], reasoner[1].eos_token_id]

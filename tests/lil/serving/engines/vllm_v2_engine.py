@@ -25,11 +25,13 @@ def main() -> None:
     request = json.load(sys.stdin)
     import vllm
 
-    llm = engine(**request["engine"])
+    llm = engine(**request["engine"], disable_log_stats=False)
     assert llm.llm_engine.vllm_config.use_v2_model_runner
     params = [vllm.SamplingParams(temperature=0, **options) for options in request["params"]]
     outputs = llm.generate(request["prompts"], params, use_tqdm=False)
-    json.dump([list(output.outputs[0].token_ids) for output in outputs], answers)
+    metrics = {metric.name: getattr(metric, "value", 0) for metric in llm.get_metrics()}
+    tokens = [list(output.outputs[0].token_ids) for output in outputs]
+    json.dump({"tokens": tokens, "preemptions": metrics["vllm:num_preemptions"]}, answers)
     answers.flush()
 
 

@@ -199,12 +199,12 @@ def test_a_server_that_cannot_do_what_it_is_told_does_not_start(
 
 
 def test_a_plain_engine_in_the_same_process_stays_plain(reasoner: Any) -> None:
-    llm, other = sparse("window(budget=40)", enforce_eager=False), engine()
+    # Compiled, the tokens are the same; compiling takes more than a minute.
+    llm, other = sparse("window(budget=40)", enforce_eager=not LONG), engine()
     found = generated(other, PROMPTS[:4], [None] * 4, max_tokens=100)
     assert found == decoded(reasoner, PROMPTS[:4], max_new_tokens=100)
     backend = attention.get("window(budget=40)")
     narrow = decoded(reasoner, PROMPTS[:4], max_new_tokens=100, backend=backend)
-    # Compiled, the tokens are the same.
     assert generated(llm, PROMPTS[:4], [None] * 4, max_tokens=100) == narrow != found
     shut(llm)
     shut(other)

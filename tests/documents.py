@@ -77,7 +77,7 @@ def run(command: str, folder: Path, site: Path) -> subprocess.CompletedProcess[s
     known = {"lil": [*python, "-P", "-c", LIL], "python": python, "pip": [*python, "-m", "pip"]}
     # pip has a negation of its own: 0 is what --no-build-isolation sets.
     offline = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0"}
-    quiet = {"PIP_QUIET": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_TARGET": str(site)}
+    quiet = {"PIP_QUIET": "1", "PIP_TARGET": str(site)}
     path = {"PYTHONPATH": os.pathsep.join(map(str, (site, ROOT))), "HF_HUB_OFFLINE": "1"}
     return subprocess.run(
         [*known[first], *rest],

@@ -247,9 +247,9 @@ class Config:
     null: str = _attention(
         "auto",
         schema.one_of("auto", "seed", "noise", "none"),
-        "full attention compared with itself, against which all claims are tested: seed, drawn again "
-        "with another seed (needs a temperature above 0); noise, with a little noise; auto: seed "
-        "when sampling, noise in half precision or 8 bits, else none",
+        "full attention compared with itself, which all claims are tested against: seed, drawn "
+        "again with another seed (needs a temperature above 0); noise, with a little noise; auto: "
+        "seed when sampling, noise in half precision or 8 bits, else none",
     )
     backend_params: Mapping[str, Parameters] = _attention(
         {}, _tables, "parameters of a backend, as in backend_params.quest.page"

@@ -323,7 +323,7 @@ def build_configurations(
     backends: Sequence[Backend],
     penalties: Sequence[Penalties] = ((),),
 ) -> tuple[Configuration, ...]:
-    """The configurations of one model: all without penalty, full attention first, then with each."""
+    """One model's configurations: without penalty, full attention first, then with each."""
     drawn = sampling(config.temperature, config.top_k, config.top_p, config.seed)
     configurations = tuple(
         Configuration(

@@ -23,7 +23,7 @@ def labels(detectors: Sequence[Detector]) -> list[str]:
 
 
 def penalty_labels(plan: Plan) -> list[str]:
-    """A name for the penalty of each configuration of the plan, as `labels`; "none" where it has none."""
+    """A name for the penalty of each configuration of the plan; "none" where it has none."""
     tables = [
         dict(table) for configuration in plan.configurations for table in configuration.penalties
     ]

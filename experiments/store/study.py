@@ -375,8 +375,9 @@ class Study:
         return penalties_of(self.config, configuration)
 
     def supports(self, detector: Detector, configuration: Configuration) -> bool:
-        """Whether the configuration's backend can do what follows the detector's verdict, and is watched:
-        a null is there to be compared as it was decoded.
+        """Whether a detector watches a configuration whose backend can do what a verdict asks for.
+
+        No detector watches a null, which is compared as it was decoded.
         """
         if configuration.role == "null":
             return False

@@ -175,7 +175,7 @@ def measured(
     verdict: Verdict | None = None,
     scorers: Scorers = NO_SCORERS,
 ) -> Sample:
-    """A blank sample filled in from a trace's first `length` tokens, a verdict's if there was one."""
+    """A blank sample filled in from a trace's first `length` tokens, or by a verdict."""
     paid = length if verdict is None else verdict.step  # of the trace's tokens
     cut = length < trace.tokens
     if verdict is not None:

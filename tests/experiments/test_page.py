@@ -1,4 +1,4 @@
-"""The page: one file that holds headline, notices, tables, charts and the texts of the small store."""
+"""The page: one file with headline, notices, tables, charts and the texts of the small store."""
 
 from __future__ import annotations
 

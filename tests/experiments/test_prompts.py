@@ -268,4 +268,7 @@ def test_files_of_one_name_are_scored_by_their_own_answers_and_told_apart(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(samples, "judged", judged)
         samples = Study.open(tmp_path / "out").samples([])
-    assert {(item.dataset, item.correct) for item in samples} == {("a/mine", False), ("b/mine", True)}
+    assert {(item.dataset, item.correct) for item in samples} == {
+        ("a/mine", False),
+        ("b/mine", True),
+    }

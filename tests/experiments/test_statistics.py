@@ -1,5 +1,6 @@
-"""What the reports compute themselves: Tango, swaps of problems, bootstrap-t; scipy is the oracle of
-percentile intervals.
+"""What the reports compute themselves: Tango, swaps of problems, bootstrap-t.
+
+scipy is the oracle of percentile intervals.
 """
 
 from __future__ import annotations

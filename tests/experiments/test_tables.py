@@ -112,7 +112,7 @@ def test_texts_that_a_spreadsheet_would_compute_are_guarded(tmp_path: Path) -> N
     write_samples(samples, str(file), None, ["=store"] * 5)
     frame = pd.read_csv(file)
     assert list(frame["item_id"]) == [f"'{text}" for text in texts[:4]] + ["fine"]
-    assert list(frame["answer"])[0] == "'=HYPERLINK(1)"
+    assert frame["answer"][0] == "'=HYPERLINK(1)"
     assert set(frame["store"]) == {"'=store"}
     assert list(frame["tokens"]) == [100] * 5
 

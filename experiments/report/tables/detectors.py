@@ -77,8 +77,7 @@ def penalty_grids(rows: Sequence[ReportRow]) -> list[Grid]:
 
 def pool_grids(pools: Sequence[DetectorPool]) -> list[Grid]:
     """What each detector does over all sparse configurations, one table per model and penalty."""
-    columns = ("detector", "then", "saved", "loops", "tails", "lost", "gained", "net", "cells",
-               "full")  # fmt: skip
+    columns = ("detector", "saved", "loops", "tails", "lost", "gained", "net", "cells", "full")
     groups: dict[tuple[str, str], list[DetectorPool]] = defaultdict(list)
     for pool in pools:
         groups[pool.model, pool.penalty].append(pool)
@@ -86,7 +85,7 @@ def pool_grids(pools: Sequence[DetectorPool]) -> list[Grid]:
         Grid(
             f"Detectors over all sparse configurations ({_subject(*key)})",
             columns,
-            tuple(Line((pool.detector,), _pool_cells(pool)) for pool in part),
+            tuple(Line((_pool_name(pool, part),), _pool_cells(pool)) for pool in part),
             _POOL_CAPTION,
         )
         for key, part in groups.items()
@@ -145,10 +144,15 @@ def _penalty_cells(row: ReportRow) -> list[TableCell]:
 
 def _pool_cells(pool: DetectorPool) -> tuple[TableCell, ...]:
     if pool.missing:
-        return TableCell(pool.action), *incomplete(0, pool.missing, 8)
+        return tuple(incomplete(0, pool.missing, 8))
     tokens = share(pool.effect.tokens), share(pool.loops), share(pool.tails)
     full = TableCell(f"{pool.full.stopped} of {pool.full.traces}", f"[{percent(pool.full.high)}]")
-    return (TableCell(pool.action), *tokens, *_answers(pool, pool.effect.change), full)
+    return (*tokens, *_answers(pool, pool.effect.change), full)
+
+
+def _pool_name(pool: DetectorPool, part: Sequence[DetectorPool]) -> str:
+    pairs = [(other.detector, other.action) for other in part]
+    return detector_name(pool.detector, pool.action, pairs)
 
 
 def _answers(pool: DetectorPool, change: Change) -> tuple[TableCell, ...]:

@@ -1,7 +1,7 @@
 """The reasoner's word-level tokenizer: whole words with their leading space, numbers, signs.
 
 Each token is a piece of text and the pieces of a text joined are the text, so a token's bytes are
-its own UTF-8. Built from the language alone (`words.py`); no corpus is read.
+its own UTF-8. Built from the language alone (`words.py`, `chain_words.py`); no corpus is read.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from experiments.reasoner import words
+
+from . import chain_words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -26,9 +28,10 @@ def pieces(text: str) -> list[str]:
 @cache
 def vocabulary() -> tuple[str, ...]:
     """All pieces of the first three levels, special tokens first, then in alphabetical order."""
-    special = (words.PAD, words.EOS, words.UNK, words.THINK, words.END_THINK, words.BOXED)
-    found: set[str] = {f" {words.BOXED}", "\n", "\n\n", "}", ".", ",", "?", ":", "!"}
-    for number in range(words.MAX_NUMBER + 1):
+    chain = chain_words
+    special = (chain.PAD, chain.EOS, chain.UNK, chain.THINK, chain.END_THINK, chain.BOXED)
+    found: set[str] = {f" {chain_words.BOXED}", "\n", "\n\n", "}", ".", ",", "?", ":", "!"}
+    for number in range(chain_words.MAX_NUMBER + 1):
         found.update((f"{number}", f" {number}"))
     for theme in words.THEMES:
         subjects = [theme.subject(name) for name in theme.names]
@@ -37,11 +40,11 @@ def vocabulary() -> tuple[str, ...]:
             found.update(pieces(f" {text}"))
     blank = dict.fromkeys(("X", "x", "y", "z", "n", "u", "has", "have", "v", "p"), "")
     forms = [form for kind in words.FACTS.values() for form in kind]
-    forms += [pair for verdict in words.VERDICTS for pair in verdict]
+    forms += [pair for verdict in chain_words.VERDICTS for pair in verdict]
     for group in (
-        words.QUESTIONS, words.INTROS, words.ASK, words.OPEN, words.BACK, words.GIVEN, words.TAKE,
-        words.MAKES, words.WAIT, words.CHECK, words.RECHECK, words.UNSEEN,
-        words.RESTART, words.GIVE_UP, (words.NOT_KNOWN, words.CUE),
+        words.QUESTIONS, words.INTROS, chain.ASK, chain.OPEN, chain.BACK, chain.GIVEN, chain.TAKE,
+        chain.MAKES, chain.WAIT, chain.CHECK, chain.RECHECK, chain.UNSEEN,
+        chain.RESTART, chain.GIVE_UP, (chain.NOT_KNOWN, chain.CUE),
     ):  # fmt: skip
         forms += group
     phrases = "plus minus twice is was not known guess First After The answer"
@@ -73,14 +76,14 @@ def build_tokenizer(known: tuple[str, ...] | None = None) -> PreTrainedTokenizer
     from transformers import PreTrainedTokenizerFast
 
     vocab = {piece: i for i, piece in enumerate(known or vocabulary())}
-    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token=words.UNK))
+    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token=chain_words.UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_PIECE), "isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        pad_token=words.PAD,
-        eos_token=words.EOS,
-        unk_token=words.UNK,
+        pad_token=chain_words.PAD,
+        eos_token=chain_words.EOS,
+        unk_token=chain_words.UNK,
         padding_side="left",
         clean_up_tokenization_spaces=False,
     )

@@ -18,9 +18,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from experiments.reasoner import words
 from experiments.reasoner.problems import Fact, Problem
-from experiments.reasoner.words import form_of
+
+from . import chain_words
+from .chain_words import form_of
 
 JUDGE_WEIGHT = 3.0
 RECOMPUTE_WEIGHT = 2.0
@@ -130,7 +131,7 @@ class _Writer:
         self.chain.parts.append((text, weight))
 
     def number(self, value: int, weight: float = 1.0) -> None:
-        if not 0 <= value <= words.MAX_NUMBER:
+        if not 0 <= value <= chain_words.MAX_NUMBER:
             raise _DrawAgainError
         self.say(f" {value}", weight)
 
@@ -145,7 +146,7 @@ class _Writer:
                     self.rng.randint(1, 60),
                 )
             )
-            if mistaken != value and 0 <= mistaken <= words.MAX_NUMBER:
+            if mistaken != value and 0 <= mistaken <= chain_words.MAX_NUMBER:
                 break
         self.chain.faults.append(kind)
         self.number(mistaken, 0.0)
@@ -155,7 +156,7 @@ class _Writer:
 
     def run(self) -> None:
         goal = self.problem.goal
-        self.say(f"{words.THINK}\n\n")
+        self.say(f"{chain_words.THINK}\n\n")
         try:
             self.ask()
             self.derive(goal)
@@ -163,16 +164,18 @@ class _Writer:
                 self.check_until_clean()
             while not self.ask():
                 self.derive(goal)
-            self.say(f"{words.END_THINK}\n\nThe answer is {words.BOXED}{self.known[goal]}}}.")
+            self.say(
+                f"{chain_words.END_THINK}\n\nThe answer is {chain_words.BOXED}{self.known[goal]}}}."
+            )
         except _GiveUpError:
             self.chain.gave_up = True
-            self.say(words.GIVE_UP[form_of(goal, shift=9)])
-            self.say(f"\n\n{words.END_THINK}\n\n{words.NOT_KNOWN}")
-        self.say(words.EOS)
+            self.say(chain_words.GIVE_UP[form_of(goal, shift=9)])
+            self.say(f"\n\n{chain_words.END_THINK}\n\n{chain_words.NOT_KNOWN}")
+        self.say(chain_words.EOS)
 
     def ask(self) -> bool:
         goal = self.problem.goal
-        self.say(words.ASK[form_of(goal)].format(v=goal))
+        self.say(chain_words.ASK[form_of(goal)].format(v=goal))
         known = self.recall(goal)
         self.say(".\n\n")
         return known
@@ -198,7 +201,7 @@ class _Writer:
         return True
 
     def open(self, name: str) -> None:
-        self.say(words.OPEN[form_of(name, shift=1)].format(v=name))
+        self.say(chain_words.OPEN[form_of(name, shift=1)].format(v=name))
 
     def derive(self, name: str) -> None:
         fact = self.problem.fact_of[name]
@@ -208,19 +211,19 @@ class _Writer:
             self.faulty.discard(name)  # what a check has passed stays right
         if self.rng.random() < self.config.reread:
             self.open(name)
-            first, _, rest = words.UNSEEN[form_of(name, shift=2)][1:].partition(" ")
+            first, _, rest = chain_words.UNSEEN[form_of(name, shift=2)][1:].partition(" ")
             self.say(f" {first}", 0.0)
             self.say(f" {rest}\n\n")
         self.open(name)
         if fact.kind == "given":
-            self.say(words.GIVEN[form_of(name, shift=3)])
+            self.say(chain_words.GIVEN[form_of(name, shift=3)])
             assert fact.number is not None
             fault = "constant" if name in self.faulty else None
             self.settle(name, fact.number, fault, READ_WEIGHT)
             return
         fault = self.pick_fault(fact)
         number = fact.number
-        self.say(words.TAKE[form_of(name, shift=4)])
+        self.say(chain_words.TAKE[form_of(name, shift=4)])
         self.expression(fact, fault)
         if fault == "number":
             number = self.misread
@@ -232,7 +235,7 @@ class _Writer:
             missing = next(o for o in fact.operands if o not in self.known)
             self.say(".\n\n")
             self.derive(missing)
-            self.say(words.BACK[form_of(name, shift=5)].format(v=name))
+            self.say(chain_words.BACK[form_of(name, shift=5)].format(v=name))
         self.say(".")
         self.settle(name, value, "computed" if fault == "computed" else None)
 
@@ -240,10 +243,10 @@ class _Writer:
         self.visits += 1
         for _ in range(self.config.reads):
             self.open(name)
-            self.say(words.UNSEEN[form_of(name, shift=2)] + "\n\n")
+            self.say(chain_words.UNSEEN[form_of(name, shift=2)] + "\n\n")
         if self.visits >= self.config.starts:
             raise _GiveUpError
-        self.say(words.RESTART[form_of(self.problem.goal, shift=8)] + "\n\n")
+        self.say(chain_words.RESTART[form_of(self.problem.goal, shift=8)] + "\n\n")
         self.ask()
         self.derive(self.problem.goal)
         raise _DrawAgainError  # it came through by a guess: nothing is missing any more
@@ -330,7 +333,7 @@ class _Writer:
 
     def check_until_clean(self) -> None:
         goal = self.problem.goal
-        phrases, failed = words.CHECK, 0
+        phrases, failed = chain_words.CHECK, 0
         while True:
             if failed == self.config.most_passes:
                 raise _DrawAgainError
@@ -338,7 +341,7 @@ class _Writer:
             if self.check_pass():
                 return
             failed += 1
-            phrases = words.RECHECK
+            phrases = chain_words.RECHECK
             if self.stubborn and failed == self.config.stubborn_passes:
                 self.stubborn = False
                 if self.rng.random() < self.config.give_up:
@@ -377,7 +380,7 @@ class _Writer:
                 self.settle(name, computed, None, linked=True)
                 return False
             value = computed
-            self.say(words.MAKES[form_of(name, shift=10)])
+            self.say(chain_words.MAKES[form_of(name, shift=10)])
             self.number(value, RECOMPUTE_WEIGHT)
             self.say(",")
         if held is None:
@@ -387,9 +390,9 @@ class _Writer:
             self.say(".\n\n")
             return True
         agrees = value == held
-        self.say(words.VERDICTS[form][0 if agrees else 1], JUDGE_WEIGHT)
+        self.say(chain_words.VERDICTS[form][0 if agrees else 1], JUDGE_WEIGHT)
         if not agrees:
-            self.say(words.WAIT[form_of(name, shift=11)])
+            self.say(chain_words.WAIT[form_of(name, shift=11)])
             self.say(f" {name} is")
             if self.stubborn or self.rng.random() < self.config.fix_fault:
                 self.known[name] = self.wrong(value, "fix")
@@ -414,4 +417,4 @@ class _Writer:
             guessed |= missing not in self.order
             self.say(".\n\n")
             self.derive(missing)
-            self.say(words.BACK[form_of(fact.name, shift=5)].format(v=fact.name))
+            self.say(chain_words.BACK[form_of(fact.name, shift=5)].format(v=fact.name))

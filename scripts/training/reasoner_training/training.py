@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from experiments.reasoner import problems, words
+from experiments.reasoner import problems
 
+from . import chain_words
 from .tokenizer import pieces, richer_vocabulary
 from .traces import NO_FAULTS, TraceConfig, write_trace
 
@@ -307,7 +308,7 @@ def holdout_figures(model: Any, count: int = 24) -> dict[str, float]:
         figures[level] = exact / count
     judged = caught = 0
     mistakes = TraceConfig(faulty=1, fix_fault=0, reread=0, missing=0, stubborn=0)
-    rejections = {pair[1] for pair in words.VERDICTS}
+    rejections = {pair[1] for pair in chain_words.VERDICTS}
     for i in range(count * 2):
         drawn = problems.problem("medium", "heldout", i)
         prompt, chain = write_trace(drawn, random.Random(i), mistakes)

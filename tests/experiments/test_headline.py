@@ -63,14 +63,14 @@ def test_many_are_counted_by_method_and_data_sets_are_named() -> None:
 def test_detectors_and_penalties_share_the_last_sentence() -> None:
     plain = [sparse(i, tokens=200, correct=i > 1) for i in range(8)]
     lz = [sparse(i, tokens=100, correct=i > 2, penalty="lz") for i in range(8)]
-    watched = [guarded(one, 50) for one in plain]
+    watched = [guarded(trace, 50) for trace in plain]
     last = headline_of([*full(8), *plain, *watched, *lz]).split(". ")[-1]
     assert last == (
         "Guardian saves 75.0% of all tokens, loses 0 of 6 right answers and gains 0 over 1 "
         "configuration; with penalty lz outputs are shorter in 1 (h2o 32) of 1 configuration."
     )
     unjudged = [sparse(i, tokens=200, correct=None) for i in range(8)]
-    text = headline_of([*full(8), *unjudged, *(guarded(one, 50) for one in unjudged)])
+    text = headline_of([*full(8), *unjudged, *(guarded(trace, 50) for trace in unjudged)])
     assert "answers" not in text
 
 

@@ -144,7 +144,7 @@ def test_several_samples_of_a_problem() -> None:
         2: pytest.approx((0 + 2 / 3 + 1) / 3),
         3: pytest.approx(2 / 3),
     }
-    single = row_of([one for one in samples if one.sample_index == 0])
+    single = row_of([draw for draw in samples if draw.sample_index == 0])
     assert single.pass_at == {}
     assert row.accuracy.low < 4 / 9 < row.accuracy.high
 
@@ -164,9 +164,9 @@ def test_what_is_not_a_number_is_missing() -> None:
 
 
 def test_a_smaller_cap_reads_the_same_samples() -> None:
-    def cut(one: Sample, tokens: int, correct: bool) -> Sample:
-        status: Any = "capped" if tokens < (one.tokens or 0) else "ok"
-        return replace(one, shorter=(Shorter(2, status, tokens, correct, 500.0),))
+    def cut(whole: Sample, tokens: int, correct: bool) -> Sample:
+        status: Any = "capped" if tokens < (whole.tokens or 0) else "ok"
+        return replace(whole, shorter=(Shorter(2, status, tokens, correct, 500.0),))
 
     full = [cut(sample(i), 100, True) for i in range(6)]
     small = [cut(sparse(i, tokens=400), 200, i > 3) for i in range(6)]

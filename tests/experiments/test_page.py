@@ -38,8 +38,8 @@ def written(report: Report, folder: Path, **limits: int) -> tuple[str, page.Page
 
 
 def blocks(html: str) -> dict[str, Any]:
-    found = re.findall(r'x-lil-traces" id="([\w-]+)">([^<]*)</script>', html)
-    return {name: json.loads(zlib.decompress(base64.b64decode(data))) for name, data in found}
+    scripts = re.findall(r'x-lil-traces" id="([\w-]+)">([^<]*)</script>', html)
+    return {name: json.loads(zlib.decompress(base64.b64decode(data))) for name, data in scripts}
 
 
 def test_it_holds_the_report_and_every_text(report: Report, tmp_path: Path) -> None:

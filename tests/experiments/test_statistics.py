@@ -108,11 +108,11 @@ def test_samples_of_a_problem_count_as_one() -> None:
 def test_percentile_intervals_are_scipys() -> None:
     draw = random.Random(4)
     values = sorted(draw.gammavariate(2, 1) for _ in range(32))
-    theirs = scipy_bootstrap(
+    scipys = scipy_bootstrap(
         (values,), np.mean, n_resamples=10_000, method="percentile", rng=np.random.default_rng(9)
     ).confidence_interval
     mean = Bootstrap(9).mean(random.sample(values, len(values)))
-    assert (mean.low, mean.high) == pytest.approx((theirs.low, theirs.high), rel=1e-12)
+    assert (mean.low, mean.high) == pytest.approx((scipys.low, scipys.high), rel=1e-12)
 
 
 def test_a_ratio_where_nothing_is_known() -> None:

@@ -137,15 +137,15 @@ function panel(spec, say, WIDE = 340) {
   if (spec.frontier?.length > 1)
     svg.append(draw("polyline", { class: "edge", points: spec.frontier.map(([u, v]) => `${x.at(u)},${y.at(v)}`).join(" ") }));
   const places = [];
-  const beside = spec.lines.filter((line) => !line.dotted).length;
-  for (const line of spec.lines) drawLine(svg, spec, line, x, y, beside, places);
+  const neighbours = spec.lines.filter((line) => !line.dotted).length;
+  for (const line of spec.lines) drawLine(svg, spec, line, x, y, neighbours, places);
   listen(svg, WIDE, places, (place) => say(place ? spec.tell(place.line, place.point) : ""));
   return svg;
 }
 
-function drawLine(svg, spec, line, x, y, beside, places) {
+function drawLine(svg, spec, line, x, y, neighbours, places) {
   // Lines stand a little aside of each other, so that bars do not hide bars.
-  const aside = spec.x.ticks && !spec.scatter ? 2 ** (0.07 * (line.place - (beside - 1) / 2)) : 1;
+  const aside = spec.x.ticks && !spec.scatter ? 2 ** (0.07 * (line.place - (neighbours - 1) / 2)) : 1;
   const style = styleOf(line);
   const all = line.points.map((point) =>
     point.y === null ? null : { line, point, u: x.at(point.x * aside), v: y.at(point.y) });
@@ -261,7 +261,7 @@ function figure(chart) {
       ...part.absent.map((told) => el("p", { class: "absent" }, told)));
   });
   const roles = new Set(chart.panels.flatMap((part) => part.levels.map((level) => level.style.role)));
-  const extra = [["full", "full attention", "level"], ["null", "null: full attention beside itself", "level null"]]
+  const extra = [["full", "full attention", "level"], ["null", "null: full attention against itself", "level null"]]
     .filter(([role]) => roles.has(role))
     .map(([, name, level]) => ({ name, style: FULL, mark: "none", level }));
   const told = [...lines.values()].map((line) => (chart.scatter ? { ...line, rule: "none" } : line));
@@ -301,7 +301,7 @@ class Viewer {
     this.several = new Set(this.runs.map((run) => run.sample)).size > 1;
     this.detectors = [...new Set(this.runs.flatMap((run) => Object.keys(run.fired)))].sort();
     this.blocks = new Map();
-    this.beside = true;
+    this.isPaired = true;
     this.filters = {};
     for (const label of byId("filters").children) this.filter(label);
     byId("list").addEventListener("keydown", (event) => this.move(event));
@@ -402,12 +402,12 @@ class Viewer {
   show(run, block) {
     const held = block.runs[run.at], full = this.full.get(run.block);
     const partner = full && full !== run ? { run: full, held: block.runs[full.at] } : null;
-    const beside = partner && this.beside;
+    const isPaired = partner && this.isPaired;
     const say = el("output", { class: "readout", "aria-live": "polite" });
     const tell = (text) => { say.textContent = text; };
-    const mine = this.text(run, held, beside ? held.parts : null, tell);
-    const theirs = beside ? this.text(full, partner.held, held.parts, tell) : null;
-    const boxes = theirs ? [mine, theirs] : [mine];
+    const left = this.text(run, held, isPaired ? held.parts : null, tell);
+    const right = isPaired ? this.text(full, partner.held, held.parts, tell) : null;
+    const boxes = right ? [left, right] : [left];
     byId("trace").replaceChildren(
       el("h3", { tabindex: -1 }, `${place(run)}, ${method(run)}`),
       this.facts(run, held, block, full),
@@ -419,7 +419,7 @@ class Viewer {
         el("details", {}, el("summary", {}, `Its text with ${one.name}: ${whole(one.tokens)} tokens, ${verdict(one.correct)}`),
           el("pre", { class: "prompt", tabindex: 0, dir: "auto" }, one.text))),
     );
-    if (beside && held.parts !== null) boxes.forEach((box) => jump(box, ".parting"));
+    if (isPaired && held.parts !== null) boxes.forEach((box) => jump(box, ".parting"));
   }
 
   facts(run, held, block, full) {
@@ -437,8 +437,8 @@ class Viewer {
   tools(held, partner, boxes, again) {
     const parts = [];
     if (partner) {
-      const toggle = () => { this.beside = !this.beside; again(); byId("beside").focus(); };
-      parts.push(el("button", { type: "button", id: "beside", "aria-pressed": String(this.beside), onclick: toggle }, "beside full attention"));
+      const toggle = () => { this.isPaired = !this.isPaired; again(); byId("beside").focus(); };
+      parts.push(el("button", { type: "button", id: "beside", "aria-pressed": String(this.isPaired), onclick: toggle }, "beside full attention"));
     }
     const go = (name, selector) => el("button", { type: "button", onclick: () => boxes.forEach((box) => jump(box, selector)) }, name);
     const jumps = [go("start", null)];

@@ -72,8 +72,8 @@ class _Recorder(TorchDispatchMode):
         for x in tree_leaves((args, options)):
             if isinstance(x, Tensor):
                 piece.read(x)
-        given = func(*args, **options)
-        results = [x for x in tree_leaves(given) if isinstance(x, Tensor)]
+        output = func(*args, **options)
+        results = [x for x in tree_leaves(output) if isinstance(x, Tensor)]
         if any(x.device != piece.device or x.is_pinned() for x in results):
             raise CaptureError(f"in a piece: {func} on another device, or pinned memory")
         known = piece.made.keys() | piece.outside.keys()
@@ -81,7 +81,7 @@ class _Recorder(TorchDispatchMode):
         piece.made |= {storage(x): x for x in held if x is not None}
         recorded = (tree_map_only(Tensor, memory, part) for part in (args, options))
         piece.operations.append(Operation(func, *recorded, held))
-        return given
+        return output
 
 
 @dataclass
@@ -116,9 +116,9 @@ class Piece:
                 raise CaptureError(f"in a piece: a tensor on {x.device}, or in pinned memory")
             self.outside[storage(x)] = weakref.ref(x)
 
-    def close(self, given: list[Any]) -> None:
+    def close(self, outputs: list[Any]) -> None:
         """All is recorded: nothing of it has been computed for anybody."""
-        tensors = [x for x in given if isinstance(x, Tensor)]
+        tensors = [x for x in outputs if isinstance(x, Tensor)]
         self.given = [weakref.ref(x) for x in tensors]
         self.addresses = self._addresses()
         kept = {storage(x) for x in tensors}
@@ -129,21 +129,21 @@ class Piece:
         self.owner.launch("replay")
         if self._addresses() != self.addresses:
             raise CaptureError("a piece reads or gives memory that has been moved")
-        for one in self.operations:
-            again = one.function(*one.arguments, **one.options)
-            if len(one.results) == 1:
+        for operation in self.operations:
+            again = operation.function(*operation.arguments, **operation.options)
+            if len(operation.results) == 1:
                 again = (again,)
-            for new, held in zip(again or (), one.results, strict=True):
-                if held is not None:
-                    held.copy_(new)
+            for new, result in zip(again or (), operation.results, strict=True):
+                if result is not None:
+                    result.copy_(new)
         _spoil(self.spent)
         self.replays += 1
 
     def _addresses(self) -> list[int]:
-        held = [one() for one in (*self.outside.values(), *self.given)]
-        if any(x is None for x in held):
+        tensors = [reference() for reference in (*self.outside.values(), *self.given)]
+        if any(x is None for x in tensors):
             raise CaptureError("nobody holds what a piece reads or gives: its memory is another's")
-        return [x.data_ptr() for x in held if x is not None]
+        return [x.data_ptr() for x in tensors if x is not None]
 
 
 def _spoil(tensors: list[Tensor]) -> None:
@@ -190,10 +190,10 @@ class StandIn:
         work()  # warms up
         piece, guard = Piece(self, self.device), Guard()
         with guard.on(), _Recorder(piece):
-            given = work()
-        piece.close(given)
+            outputs = work()
+        piece.close(outputs)
         self.pieces.append(piece)
-        return piece, given
+        return piece, outputs
 
 
 @contextmanager

@@ -88,7 +88,7 @@ numbers = st.one_of(
 @given(st.data())
 @pytest.mark.parametrize("name", HERE)
 def test_lowest_is_the_least_and_newest(name: str, data: st.DataObject) -> None:
-    one, B, H = ENGINES[name], 2, 2
+    engine_here, B, H = ENGINES[name], 2, 2
     S = data.draw(st.integers(1, 40))
     dtype = data.draw(st.sampled_from([torch.float32, torch.float64]))
     each = st.lists(numbers, min_size=S, max_size=S)
@@ -98,7 +98,7 @@ def test_lowest_is_the_least_and_newest(name: str, data: st.DataObject) -> None:
     order = [[data.draw(st.permutations(range(S + 5)))[:S] for _ in range(H)] for _ in range(B)]
     position = torch.tensor(order, dtype=torch.int32)
     stays = data.draw(st.one_of(st.none(), st.lists(st.integers(1, S + 5), min_size=2, max_size=2)))
-    result = one.lowest(
+    result = engine_here.lowest(
         worth.to(DEVICE),
         position.to(DEVICE),
         None if stays is None else torch.tensor(stays, device=DEVICE),
@@ -117,28 +117,30 @@ def test_lowest_is_the_least_and_newest(name: str, data: st.DataObject) -> None:
 @given(st.data())
 @pytest.mark.parametrize("name", HERE)
 def test_keep_best_keeps_the_best_and_first_in_order(name: str, data: st.DataObject) -> None:
-    one, B, H = ENGINES[name], 3, 2
+    engine_here, B, H = ENGINES[name], 3, 2
     S = data.draw(st.integers(1, 40))
     most = data.draw(st.integers(1, S))
     rows = data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=B, unique=True))
     each = st.lists(numbers, min_size=S, max_size=S)
     dtype = data.draw(st.sampled_from([torch.float32, torch.float64]))
     worth = torch.tensor([[data.draw(each) for _ in range(H)] for _ in rows], dtype=dtype)
-    kept = [
+    kept_slots = [
         slots_of(drawn(torch.float32, B, H, S, 3)),
         slots_of(torch.arange(B * H * S, dtype=torch.int32).view(B, H, S), fill=-1),
     ]
-    want = [slots.data.clone() for slots in kept]
-    one.keep_best(kept, torch.tensor(rows, device=DEVICE), worth.to(DEVICE), most)
+    want = [slots.data.clone() for slots in kept_slots]
+    engine_here.keep_best(kept_slots, torch.tensor(rows, device=DEVICE), worth.to(DEVICE), most)
     for i, r in enumerate(rows):
         for h in range(H):
             score = worth[i, h].tolist()
             best = sorted(sorted(range(S), key=lambda s, w=score: (-w[s], s))[:most])
-            for whole, slots in zip(want, kept, strict=True):
+            for whole, slots in zip(want, kept_slots, strict=True):
                 whole[r, h, :S] = torch.cat(
                     (whole[r, h, best], torch.full_like(whole[r, h, : S - most], slots.fill))
                 )
-    assert all(torch.equal(slots.data, whole) for slots, whole in zip(kept, want, strict=True))
+    assert all(
+        torch.equal(slots.data, whole) for slots, whole in zip(kept_slots, want, strict=True)
+    )
 
 
 def likeliest_by_hand(probs: np.ndarray, k: int, largest: bool) -> list[int]:
@@ -179,7 +181,7 @@ def test_likeliest(engine: Engine, dtype, sinks, largest, M, S, k) -> None:
 @given(st.data())
 @pytest.mark.parametrize("name", HERE)
 def test_restamp_by_hand(name: str, data: st.DataObject) -> None:
-    one, B, H = ENGINES[name], 2, 2
+    engine_here, B, H = ENGINES[name], 2, 2
     page, M = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 3))
     lengths = data.draw(st.lists(st.integers(1, 23), min_size=B, max_size=B))
     S, how = max(lengths), data.draw(st.sampled_from(["max", "sum", "mean"]))
@@ -196,7 +198,7 @@ def test_restamp_by_hand(name: str, data: st.DataObject) -> None:
     before = stamps.data.clone()
     occupancy = Occupancy(np.array(lengths), DEVICE)
     times = torch.tensor(now, device=DEVICE)
-    one.restamp(stamps, probs.to(DEVICE), occupancy, times, page, how, alpha)
+    engine_here.restamp(stamps, probs.to(DEVICE), occupancy, times, page, how, alpha)
     reduce = {"max": max, "sum": sum, "mean": lambda x: sum(x) / len(x)}[how]
     for b, n in enumerate(lengths):
         for h in range(H):

@@ -167,7 +167,7 @@ def test_best_pages(engine: Engine, dtype, Hkv, H, M, P, k) -> None:
         for h in range(H):
             want = naive_best(q[b, h], summaries[b, h * Hkv // H], n, k, False)
             pairs = list(zip(pages[b, h].tolist(), worth[b, h].tolist(), strict=True))
-            assert sorted(one for one in pairs if one[1] > -math.inf) == sorted(want)
+            assert sorted(pair for pair in pairs if pair[1] > -math.inf) == sorted(want)
             # Nobody reads those, but they are pages that there are, each once.
             assert len({page for page, _ in pairs}) == len(pairs)
             assert all(0 <= page < P for page, _ in pairs)
@@ -210,8 +210,8 @@ def test_every_build(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_probabilities_whatever_the_logits(name: str, lengths: list[int], scale: float) -> None:
     engine, B, S = ENGINES[name], len(lengths), max(lengths)
     q, k, v = (drawn(torch.float32, B, 2, n, 8, seed=n) for n in (3, S, S))
-    held = Occupancy(np.array(lengths), DEVICE)
-    out, probs, _ = engine.attend(QKV(q * scale, k, v), held, probs=True)
+    occupancy = Occupancy(np.array(lengths), DEVICE)
+    out, probs, _ = engine.attend(QKV(q * scale, k, v), occupancy, probs=True)
     assert probs is not None
     assert out.isfinite().all()
     assert (probs >= 0).all()

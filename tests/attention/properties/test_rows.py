@@ -42,9 +42,9 @@ def replaced(draw: Callable[..., Any], method: str) -> Replaced:
 
 def alone(s: Session, row: int, case: Case, more: int) -> tuple[list[torch.Tensor], Session]:
     """A row of a case by itself, in the same chunks, and some tokens more."""
-    one = s.new([case.texts(more)[row]])
+    by_itself = s.new([case.texts(more)[row]])
     counts = [counts[row] for counts in case.whole if counts[row]]
-    return [one.feed([n])[0] for n in (*counts, *[1] * more)], one
+    return [by_itself.feed([n])[0] for n in (*counts, *[1] * more)], by_itself
 
 
 def same(left: Session, row: int, other: Session, other_row: int) -> None:
@@ -71,20 +71,20 @@ def test_a_row_is_that_row_alone(how: Replaced) -> None:
     case, row = how.case, how.row
     with session(case.backend, case.texts(how.more)) as s:
         before = [s.feed(counts)[row] for counts in case.whole]
-        want, one = alone(s, row, case, 0)
+        want, by_itself = alone(s, row, case, 0)
         assert (joined(before) - joined(want)).abs().max() <= 1e-9
-        same(s, row, one, 0)
+        same(s, row, by_itself, 0)
         fresh = s.new(how.newcomers.texts(how.more))
         for counts in how.newcomers.whole:
             fresh.feed(counts)
         s.replace(how.gone, fresh, range(len(how.gone)))
         after = [s.feed()[row] for _ in range(how.more)]
         if row in how.gone:
-            want, one = alone(s, how.gone.index(row), how.newcomers, how.more)
+            want, by_itself = alone(s, how.gone.index(row), how.newcomers, how.more)
         else:
-            want, one = alone(s, row, case, how.more)
+            want, by_itself = alone(s, row, case, how.more)
         assert (joined(after) - joined(want[-how.more :])).abs().max() <= 1e-9
-        same(s, row, one, 0)
+        same(s, row, by_itself, 0)
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,6 @@ def test_a_row_taken_back_never_produced_the_tail(how: TakenBack) -> None:
         s.unpad()
         after = [s.feed()[row] for _ in range(how.more)]
         fed = how.more if row in gone else how.tail + how.more
-        want, one = alone(s, row, case, fed)
+        want, by_itself = alone(s, row, case, fed)
         assert (joined(after) - joined(want[-how.more :])).abs().max() <= 1e-9
-        same(s, row, one, 0)
+        same(s, row, by_itself, 0)

@@ -103,15 +103,16 @@ def test_a_verdict_may_keep_less_than_was_decoded(qwen, tokenizer):
         answer = actions.Answer(cue=CUE, tokens=5)
         never = run(qwen, tokenizer, [fires(max(cut, 1), answer, cut=cut)], backend=backend("h2o"))
         answered = run(qwen, tokenizer, [fires(30, answer, cut=cut)], backend=backend("h2o"))
-        for whole, cut, forced, other in zip(plain, stopped, answered, never, strict=True):
-            assert cut.new_ids == whole.new_ids[:cut]
+        for whole, short, trace, other in zip(plain, stopped, answered, never, strict=True):
+            assert short.new_ids == whole.new_ids[:cut]
             # 20 is a check's own place: one check stays there, that of the whole run.
-            assert [check.tokens for check in cut.checks] == [*range(10, cut, 10), cut]
-            assert cut.dropped == whole.new_ids[cut:30]
-            assert (cut.finish, cut.evidence) == ("at", {"step": 30})
-            assert cut.cost_at(cut).keys_read == pytest.approx(whole.cost_at(30).keys_read, rel=0.2)
-            assert forced.new_ids == other.new_ids
-            assert forced.new_ids[: cut + 3] == (*whole.new_ids[:cut], *CUE_IDS)
+            assert [check.tokens for check in short.checks] == [*range(10, cut, 10), cut]
+            assert short.dropped == whole.new_ids[cut:30]
+            assert (short.finish, short.evidence) == ("at", {"step": 30})
+            keys = whole.cost_at(30).keys_read
+            assert short.cost_at(cut).keys_read == pytest.approx(keys, rel=0.2)
+            assert trace.new_ids == other.new_ids
+            assert trace.new_ids[: cut + 3] == (*whole.new_ids[:cut], *CUE_IDS)
 
 
 def test_eos_and_the_cap_beat_an_action(qwen, tokenizer, eos):

@@ -45,7 +45,9 @@ print(json.dumps({
     "cpus": os.cpu_count(),
     "packages": {name: version(name) for name in packages},
     "cuda": torch.version.cuda or torch.version.hip,
-    "gpus": [{"name": g.name, "bytes": g.total_memory, "capability": [g.major, g.minor]} for g in gpus],
+    "gpus": [
+        {"name": g.name, "bytes": g.total_memory, "capability": [g.major, g.minor]} for g in gpus
+    ],
     "auto": {str(d)[6:]: select("auto", torch.device("cuda"), d).name
              for d in (torch.float32, torch.bfloat16)} if gpus else {},
 }))

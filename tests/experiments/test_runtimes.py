@@ -47,13 +47,11 @@ class StandIn:
         for row in rows:
             if self.fails(job, rows):
                 raise RuntimeError("the engine fell over")
-            (event,) = decoder.decode(
-                self._loaded,
-                dataclasses.replace(job, requests=(job.requests[row],)),
-                lambda _: None,
-            )
+            # The worker's loop takes rows of a job, so the job stays as it is.
+            (event,) = decoder.decode(self._loaded, job, lambda _: None, [row])
+            assert isinstance(event, decoder.RowTrace)
             yield decoder.StepCount(event.trace.tokens)
-            yield dataclasses.replace(event, index=row, rows=together)
+            yield decoder.RowTrace(row, event.trace, together)
 
     def close(self) -> None:
         """There is nothing to end."""
@@ -196,7 +194,7 @@ def test_a_pair_that_mixes_runtimes_is_said_by_name(
     of_version(vllm, 2)
     go(tiny_config(**options, backends="full,window"), tmp_path)
     sentence = (
-        "2 runs of window 96, decoded by vllm 2, are measured against full attention decoded by "
+        "2 runs of window 96 are decoded by vllm 2 and measured against full attention decoded by "
     )
     (line,) = [line for line in Study.open(tmp_path).warnings if "decoded by" in line]
     assert line == f"{tmp_path}: {sentence}vllm 1"

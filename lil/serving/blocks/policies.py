@@ -162,7 +162,7 @@ class SinkBlocks(BlockPolicy):
     window begins is therefore the first of the table, before the sinks.
     """
 
-    kind = Sink
+    kind: ClassVar[type[Backend]] = Sink
 
     def check(self) -> None:
         self._require("positions", self.method.positions, not self.method.turns_keys, _ABSOLUTE)
@@ -197,7 +197,7 @@ class SinkBlocks(BlockPolicy):
 class WindowBlocks(SinkBlocks):
     """Reads what `attention.Window` reads: `sink` without sinks."""
 
-    kind = Window
+    kind: ClassVar[type[Backend]] = Window
 
     def check(self) -> None:
         """Any window can be kept."""

@@ -97,8 +97,8 @@ class SparseWorker(Worker):
 
     def _end(self, names: Iterable[str]) -> None:
         """Requests have ended: what each read is a line of the file."""
-        for name in names if self.reads is not None else ():
-            reads = self.reads.end(name)
+        for name in names:
+            reads = None if self.reads is None else self.reads.end(name)
             if reads is not None:
                 add_line(self._file, json.dumps({"request": name, **asdict(reads)}), _LOG)
 

@@ -34,7 +34,7 @@ def add_config_flags(
         parser: gets them.
         without: keys without a flag.
         own: defaults that the command has for itself, over every preset's.
-        presets: what is taken without --preset: for the project's own problems, and for others.
+        presets: what is taken without --preset: for the project's own model, and for others.
     """
     skipped = set(without)
     group = parser.add_argument_group("where values come from (later ones win)")
@@ -42,8 +42,8 @@ def add_config_flags(
     group.add_argument(
         "--preset",
         metavar="NAME|FILE",
-        help=f"{shipped} or a TOML file (default: {presets[0]}; with a model or data set of your "
-        f"own {presets[1]})",
+        help=f"{shipped} or a TOML file (default: {presets[0]}; with a model of your own "
+        f"{presets[1]})",
     )
     group.add_argument(
         "--set",

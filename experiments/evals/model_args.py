@@ -12,7 +12,7 @@ from attention.spec import setting
 from experiments.grid.config import Config, check
 from experiments.grid.models import REASONER
 from experiments.grid.plan import lacks_budget
-from experiments.grid.presets import load
+from experiments.grid.presets import default_preset, load
 from lil import Detector, Trace, Verdict, Watcher
 
 #: Arguments and the keys of a configuration they stand for.
@@ -42,8 +42,8 @@ def configuration(arguments: Mapping[str, Any]) -> Config:
 
     Names are those of `lil run` and of `--set`: `backend=quest,budget=1024`,
     `backend_params.quest.page=16`, `penalty=lz`, `detector=guardian:answer`. The rest but detectors
-    and penalties comes from `preset`, by default the demo's for the reasoner and the paper's for
-    other models.
+    and penalties comes from `preset`, by default the demo's for the reasoner and the defaults of
+    `Config` for other models.
 
     Raises:
         InvalidValue: an unknown argument, or a value that cannot be used.
@@ -67,8 +67,8 @@ def configuration(arguments: Mapping[str, Any]) -> Config:
     without_budget = overrides.get("budgets") is None
     if without_budget:
         overrides["budgets"] = 1
-    model = overrides.setdefault("models", REASONER)
-    config = load(preset or ("demo" if model == REASONER else "paper"), overrides)
+    overrides.setdefault("models", REASONER)
+    config = load(preset or default_preset(overrides), overrides)
     for key in ("models", "backends", "budgets", "penalties"):
         if len(getattr(config, key)) > 1:
             raise InvalidValue(key, ",".join(map(str, getattr(config, key))), "one of them")

@@ -197,7 +197,7 @@ class Config:
         "split of the reasoner's problems",
     )
     limit: int | None = _problems(
-        32, schema.unless(_count, "all"), "the first N problems of each data set, or all", "N"
+        200, schema.unless(_count, "all"), "the first N problems of each data set, or all", "N"
     )
     offset: int = _problems(
         0,
@@ -284,7 +284,7 @@ class Config:
         "most tokens of a sparse run: 2x-full, 4x-full (read at 2 as well), or a number for all",
     )
     max_new_tokens: int = _stopping(
-        4096,
+        16384,
         _count,
         "most tokens of a full-attention run; never more than the model's positions leave",
         "N",
@@ -301,7 +301,7 @@ class Config:
         1, _count, "outputs drawn for each problem (needs a temperature above 0)", "N"
     )
     seed: int = _sampling(0, _seed, "of sampling and of the bootstrap", "N")
-    dtype: str = _machine("float32", schema.one_of(*DTYPES), ", ".join(DTYPES))
+    dtype: str = _machine("bfloat16", schema.one_of(*DTYPES), ", ".join(DTYPES))
     weights: str = _machine(
         "stored",
         schema.one_of(*WEIGHTS),

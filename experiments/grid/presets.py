@@ -13,16 +13,13 @@ from attention.errors import InvalidValue
 from attention.spec import Aliases, merge, setting
 from experiments.grid.config import Config, check
 from experiments.grid.models import REASONER
-from experiments.reasoner import RECIPES
 
 if TYPE_CHECKING:
     from attention.registry import Registry
 
 
-#: The preset that sweeps of the project's own model and problems stand on, and the name of none.
+#: The preset on which sweeps of the project's own model are based, and the name of none.
 DEMO, DEFAULTS = "demo", "defaults"
-
-_LEVELS = {*RECIPES, REASONER}
 
 
 def preset_names() -> tuple[str, ...]:
@@ -55,8 +52,8 @@ def preset_text(name: str) -> str:
 def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
     """The configuration of a preset, changed by the caller's values.
 
-    There is one base for the command line, TOML files and Python: the demo's settings where all
-    models and data sets are the project's own, the defaults of `Config` elsewhere.
+    There is one base for the command line, TOML files and Python: the demo's settings for the
+    project's own model, the defaults of `Config` for others.
 
     Tables (`backend_params`, `penalty_params`, `detector_params`) are merged method by method and
     key by key; every other override replaces the preset's value.
@@ -85,11 +82,9 @@ def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
 
 
 def default_preset(values: Mapping[str, object]) -> str:
-    """The preset that values stand on: the demo, or none for a user's own model or data set."""
-    keys = {key: values[key] for key in ("models", "datasets") if key in values}
-    named = check(keys, "the command line")
-    own_model = set(named.get("models", ())) - {REASONER}
-    return DEFAULTS if own_model or set(named.get("datasets", ())) - _LEVELS else DEMO
+    """The preset on which values are based: the demo, or none for a model of the user's own."""
+    models = check({"models": values.get("models", REASONER)}, "the command line")["models"]
+    return DEMO if set(models) == {REASONER} else DEFAULTS
 
 
 def _read(preset: str) -> dict[str, Any]:

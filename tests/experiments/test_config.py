@@ -18,7 +18,7 @@ from experiments.grid.stored import penalties_of
 
 
 def test_the_preset_beats_the_default_and_the_command_line_beats_both() -> None:
-    assert Config().max_new_tokens == 4096
+    assert Config().max_new_tokens == 16384
     assert load("demo").max_new_tokens == 2048
     assert load("demo", {"max_new_tokens": "77"}).max_new_tokens == 77
     assert load("demo").temperature == Config().temperature == 0.0

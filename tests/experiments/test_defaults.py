@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,12 @@ def test_flags_toml_and_python_agree(values: dict[str, Any], tmp_path: Path) -> 
     assert _from_flags(values) == load(str(file)) == load(DEFAULTS, values)
 
 
-def test_the_demos_settings_are_those_of_the_projects_own_problems_alone() -> None:
+def test_the_demos_settings_are_those_of_the_projects_own_model_alone() -> None:
     assert load(DEFAULTS) == load("demo")
-    own = load(DEFAULTS, {"datasets": ["mine.jsonl"]})
+    assert load(DEFAULTS, {"datasets": "mine.jsonl"}).backend_params["quest"]["page"] == 8
+    own = load(DEFAULTS, {"models": "somebody/model", "datasets": "gsm8k"})
     assert (own.backend_params, own.cap, own.detectors) == ({}, "2x-full", ("guardian",))
-    assert load(DEFAULTS, {"datasets": "easy"}).backend_params["quest"]["page"] == 8
+    assert (own.limit, own.max_new_tokens, own.dtype) == (200, 16384, "bfloat16")
+    assert own == dataclasses.replace(
+        load("paper"), models=own.models, datasets=own.datasets, detector_params={}
+    )

@@ -39,17 +39,17 @@ class Acceptance:
 
     @property
     def steps(self) -> int:
-        """How many tokens were asked for."""
+        """Tokens of the text behind its first."""
         return len(self.chosen)
 
     @property
     def accepted(self) -> int:
-        """How many of them it chooses."""
+        """How many of them the method chooses."""
         return int(self.chosen.sum())
 
     @property
     def agreed(self) -> int:
-        """Tokens up to the first that it does not choose: where its own text would part."""
+        """Tokens up to the first that the method does not choose."""
         return self.steps if self.chosen.all() else int(self.chosen.argmin())
 
 
@@ -66,7 +66,7 @@ def acceptance(
 
     The measure that decides how many drafts speculative decoding accepts (Leviathan et al., arXiv
     2211.17192), on greedy texts without penalties. Every step of the method reads the text as it
-    is, so that one step's mistake counts once. Nothing is generated; a token costs a decode step.
+    is, so that one step's mistake counts once.
 
     Args:
         model: a causal language model of transformers, in evaluation mode.
@@ -75,9 +75,6 @@ def acceptance(
         batch_size: texts read together.
         engine: what decode queries read keys with, as `decode` takes it.
         on_texts: called after each batch with the number of texts in it.
-
-    Returns:
-        One for each text, in their order.
 
     Raises:
         InvalidValue: an empty prompt, or a backend that does not fit the model.

@@ -7,14 +7,13 @@ from torch import Tensor
 
 
 class CallSequence:
-    """Tells of each call how much of it the last one held, and where prompts end.
+    """Says of each call how much of it the last call held, and where prompts end.
 
-    Objects that `generate()` calls are given ids, nothing else. `prompt_width` says how much of a
-    first call is prompt: all of it, or what a subclass knows. A later call whose ids begin with
-    that prompt belongs to the same generation, however many columns longer or shorter it is: drafts
-    of assisted decoding and prompt lookup come and go, and beams change places. Other ids start
-    anew. An empty prompt (`inputs_embeds`) says nothing: after one, a call that has not one column
-    more than the last starts anew. Where the next prompt is the last output, only `forget` tells.
+    All of a first call is prompt, or what a subclass knows (`prompt_width`). A later call whose ids
+    begin with that prompt belongs to the same generation: drafts of assisted decoding come and go,
+    and beams change places. Other ids start anew. After an empty prompt (`inputs_embeds`) a call
+    that has not one column more than the last starts anew. Where the next prompt is the last
+    output, call `forget`.
     """
 
     def __init__(self) -> None:
@@ -36,10 +35,7 @@ class CallSequence:
         return ids.shape[1]
 
     def follow(self, ids: Tensor) -> int:
-        """Note a call's `ids` (B, n); how many columns of them are the whole last call's, else 0.
-
-        At 0 everything is to be computed from the ids, by the same prompt or by another.
-        """
+        """Note a call's `ids` (B, n); how many columns of them are the whole last call's."""
         width, last = ids.shape[1], self._width
         if self._begins(ids, last) and (self.prompt or width == last + 1):
             if width > self._ids.shape[1]:

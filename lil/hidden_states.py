@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -18,14 +17,10 @@ from attention.errors import InvalidValue
 class HiddenStates:
     """Keeps what some blocks of a model put out at the last position of its newest forward.
 
-    A context manager: the model is hooked inside it and untouched after it, also after an
-    exception. `states[block]` is (B, hidden size), a copy of its own; B is that of the newest
-    forward, and where prompts are padded on the left the last position is every row's newest token.
-    `margin(token)`, (B,), is by how much the best token's log-probability is above that token's,
-    before penalties and temperature.
-
-    A block's output is the residual stream behind it, so the last block's comes before the model's
-    final norm: for block -2 it is `output_hidden_states`'s entry -2, for block -1 it has none.
+    A context manager that hooks the model. `states[block]` is (B, hidden size), a copy.
+    `margin(token)`, (B,), is the distance of that token's log-probability below the best token's,
+    before penalties and temperature. A block's output is the residual stream behind it: for block
+    -2 it is `output_hidden_states`'s entry -2; block -1 comes before the model's final norm.
 
     Args:
         model: a causal language model of transformers.
@@ -57,7 +52,7 @@ class HiddenStates:
         self._thread = get_ident()
 
     def _meant(self) -> bool:
-        return self._thread is None or self._thread == get_ident()
+        return self._thread in (None, get_ident())
 
     @property
     def modules(self) -> list[str]:
@@ -66,12 +61,7 @@ class HiddenStates:
         return [name for name, module in self._model.named_modules() if id(module) in wanted]
 
     def take(self, scores: Tensor, states: Sequence[Tensor]) -> None:
-        """What a forward gave that called no hooks.
-
-        Args:
-            scores: (B, V), those that margins are taken of.
-            states: of each of `modules`, (B, hidden size), copies of their own.
-        """
+        """Scores (B, V) and states of `modules`, (B, hidden size), of a forward without hooks."""
         self._newest = dict(zip(sorted(self._hooked), states, strict=True))
         self._margins_of(scores)
 
@@ -86,12 +76,7 @@ class HiddenStates:
             self._handles.append(self._model.register_forward_hook(self._compare))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         while self._handles:
             self._handles.pop().remove()
 
@@ -151,12 +136,7 @@ class HiddenStates:
 
 
 class Reading:
-    """What a forward computed at one row's newest token.
-
-    Args:
-        states: of that forward.
-        row: the row's place in the batch.
-    """
+    """The numbers of a forward at the newest token of row `row` of the batch."""
 
     def __init__(self, states: HiddenStates, row: int) -> None:
         self._states, self._row = states, row

@@ -22,14 +22,8 @@ def reread(
 ) -> Iterator[tuple[AttentionCache, Tensor]]:
     """Read prompts at once, then the texts' tokens one a step, under the method of `cache`.
 
-    Args:
-        model: the model.
-        cache: of an open block on it; the rows get a new one.
-        prompts: token ids of each prompt.
-        texts: token ids behind each prompt, the longest first.
-
-    Yields:
-        After each step the cache and the scores (B, V) of the B texts that had a token left.
+    Texts are sorted, the longest first. After each step it yields the cache and the scores (B, V)
+    of the B texts that had a token left.
 
     Raises:
         FloatingPointError: scores are not finite.

@@ -90,35 +90,28 @@ class StopOn(StoppingCriteria):
         model.generate(**inputs, stopping_criteria=StoppingCriteriaList([stop]))
         stop.verdicts  # one a row: its evidence, or None
 
-    Rows are independent, and `generate()` pads those that have ended. `eos` beats a verdict at the
-    same token. One object serves one `generate()` after another; where the next prompts are the
-    last output, call `forget`. With beams every candidate is judged anew from its ids at each step,
-    and `verdicts` are those of the last step's candidates. Assisted decoding and prompt lookup
-    bring several tokens at once, in the first call too: they need `prompt_tokens` or
-    `attention_mask`, and are refused without. Verdicts are then those of plain decoding.
-
-    A detector that reads hidden states needs the model, hooked while the object is entered:
-
-        with lil.StopOn(lil.Chopper(weights), tokenizer=tokenizer, model=model) as stop:
-            model.generate(**inputs, stopping_criteria=StoppingCriteriaList([stop]))
+    `eos` beats a verdict at the same token. With beams the detectors judge every candidate anew
+    from its ids at each step. Assisted decoding and prompt lookup bring several tokens at once:
+    they need `prompt_tokens` or `attention_mask`. Enter the object where a detector reads hidden
+    states: `with lil.StopOn(..., model=model) as stop`. One object serves one `generate()` after
+    another; where the next prompts are the last output, call `forget`.
 
     Where it differs from `lil.decode`: `generate()` does not say how many tokens it may make, so a
-    verdict at the cap's token is a verdict here and `length` there. Nor can it drop tokens: where
-    a verdict keeps fewer than there are, `verdict.token` says how many.
+    verdict at the cap's token is a verdict here and `length` there. Nor can it drop tokens: where a
+    verdict keeps fewer than there are, `verdict.token` says how many.
 
     Args:
         detectors: each row has its watchers; the first verdict counts.
         tokenizer: whose ids these are.
         prompt_tokens: width of the prompts with their padding, for assisted decoding.
-        eos_token_id: ids that end a sequence; by default the tokenizer's and, where `model` is
-            given, all that its generation config names, as in `lil.decode`.
-        pad_token_id: what stands before short prompts and behind rows that have ended; by default
-            the tokenizer's, and what the generation config of `model` names behind rows.
+        eos_token_id: ids that end a sequence; by default the tokenizer's and those of the
+            generation config of `model`.
+        pad_token_id: padding before short prompts and behind ended rows; by default the
+            tokenizer's, and behind rows what the generation config of `model` names.
         attention_mask: (B, prompt width), 1 at tokens, 0 at padding; for prompts that begin with
             the padding id as a token, and for assisted decoding.
         model: for detectors that read hidden states, and to know every end token.
-        token_bytes: bytes of each token id, for tokenizers that `lil.token_bytes` cannot read;
-            made of the tokenizer if None.
+        token_bytes: bytes of each token id, for tokenizers that `lil.token_bytes` cannot read.
 
     Raises:
         InvalidValue: no detector, one that acts instead of stopping, one that reads hidden states
@@ -193,10 +186,6 @@ class StopOn(StoppingCriteria):
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
         """Which rows have a verdict, (B,) bool.
-
-        Args:
-            input_ids: (B, n), every row's prompt and generated tokens, the newest last.
-            scores: not looked at.
 
         Raises:
             InvalidValue: a mask or width that does not belong to these prompts, drafts where

@@ -45,8 +45,8 @@ def check(
     Args:
         thing: with its parameters.
         skip: names of checks, of `CHECKS` for this kind, that are broken on purpose.
-        text: generated tokens upon which a detector fires, one element each; by default 200 fresh
-            tokens and a loop of seven, 1,000 in all.
+        text: bytes of generated tokens upon which a detector fires; by default 200 fresh tokens and
+            a loop of seven, 1,000 in all.
         hidden_size: of the made-up hidden states that a detector reads.
 
     Returns:

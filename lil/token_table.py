@@ -19,9 +19,8 @@ def token_bytes(tokenizer: Any) -> list[bytes]:
     """Bytes of every token, indexed by token id; ids without a token have none.
 
     Joined, they are the UTF-8 text of `tokenizer.decode(ids, skip_special_tokens=False,
-    clean_up_tokenization_spaces=False)`. Two things a decoder does to a whole text are left out,
-    because they depend on where it begins or how it is cut: SentencePiece drops one leading space,
-    and bytes that are not UTF-8 are printed as U+FFFD.
+    clean_up_tokenization_spaces=False)`, but for the leading space that SentencePiece drops, and
+    for bytes that are not UTF-8.
 
     Raises:
         InvalidValue: the tokenizer's decoder cannot be taken token by token (it puts spaces between
@@ -42,11 +41,6 @@ def token_bytes(tokenizer: Any) -> list[bytes]:
 def token_id(table: Sequence[bytes], piece: bytes, tokenizer: Any) -> int:
     """The id of the token with these bytes; of several, the one that the tokenizer writes.
 
-    Args:
-        table: bytes of each token id.
-        piece: the token's bytes.
-        tokenizer: the model's.
-
     Raises:
         InvalidValue: no token has these bytes, or several do and the tokenizer writes none of them.
     """
@@ -60,11 +54,7 @@ def token_id(table: Sequence[bytes], piece: bytes, tokenizer: Any) -> int:
 
 
 def byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable stand-ins: character -> byte.
-
-    Bytes that are printable in Latin-1 stand for themselves; the other 68 are shifted, in order, to
-    the characters from U+0100 on.
-    """
+    """GPT-2's printable stand-ins: character -> byte."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     alphabet = {chr(byte): byte for byte in printable}
     hidden = [byte for byte in range(256) if byte not in printable]

@@ -27,9 +27,8 @@ class Cost(NamedTuple):
 
     `keys_read` is cumulative over steps, layers and KV heads, page bounds and representatives in
     key equivalents; `cache_bytes` is held at that moment; `seconds` is cumulative decode time, None
-    where the row decoded nothing of its own to measure it by. `read_sum` and `dense_read_sum` are
-    cumulative over steps, each step's mean over sparsified (dense) layers and query heads: divided
-    by the tokens - 1 steps they give the means of a cut trace; None without dense layers.
+    where the row decoded nothing of its own. `read_sum` and `dense_read_sum` (None without dense
+    layers) add up each step's mean over sparsified (dense) layers and query heads.
     """
 
     tokens: int
@@ -42,14 +41,12 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """One generation, JSON-able through `to_dict`.
-
-    Units: tokens, bytes, seconds. Missing is None.
+    """One generation, JSON-able through `to_dict`, in tokens, bytes and seconds; missing is None.
 
     Args:
         prompt_ids: the prompt's token ids.
         new_ids: the generated ids, `eos` included.
-        prompt_bytes: the prompt's text as the detectors were given it.
+        prompt_bytes: the prompt's text as the detectors saw it.
         pieces: bytes of each generated token; joined, they are the decoded text.
         finish: "eos", "length", or the name of the detector that ended it.
         evidence: that detector's evidence, else None.
@@ -58,25 +55,25 @@ class Trace:
         checks: costs every `check_every` tokens and at the end.
         keys_kept_max: most keys after a step, over steps, sparsified layers and heads.
         keys_read_max, keys_read_mean: keys read by a decode query over sparsified layers and query
-            heads, most and mean over steps; None where no step was made.
+            heads, most and mean over steps; None without a step.
         dense_layer_keys_read_mean: the same mean over the backend's dense layers; None without.
         cache_bytes_peak: most bytes of keys, values and method state after a step.
         prefill_sec: this row's share of the forward passes that read its prompt, by tokens.
         decode_sec: this row's share of the decode steps (a step's seconds / rows active).
         dropped: ids that were decoded and chopped off again; costs are those of the whole run.
-        action: where a detector fired and the generation went on, the action's `name` and
-            parameters, `detector` and its `evidence`, `step` (tokens when it fired), `kept` and
-            `dropped` of them, and the cue's `cue_tokens`; else None.
+        action: `name` and parameters of an action after which the row went on, `detector` and its
+            `evidence`, `step` (tokens when it fired), `kept` and `dropped` of them, and the cue's
+            `cue_tokens`; else None.
         signals: by name, numbers that detectors made of hidden states: (generated tokens, number).
-        reused_tokens: how many of `new_ids` came with the request. Keys, bytes and seconds are
-            charged as if they had been decoded: n keys in every layer and KV head for the step
-            that sees n tokens, bytes in proportion to n, seconds at the row's own mean per step.
+        reused_tokens: how many of `new_ids` came with the request. They are charged as if decoded:
+            n keys in every layer and KV head for the step that sees n tokens, bytes in proportion
+            to n, seconds at the row's own mean per step.
         positions: tokens the model was made for, prompt included; None where its config names no
             number.
         speculation: with `DecodeOptions.speculate`: `rounds`, tokens `drafted`, `accepted` and
-            `rejected` (what follows a rejected draft or the output's end counts as neither), keys
-            read by drafts and checks (`draft_keys`, `check_keys`), and the most bytes for drafts
-            alone and for the cache that a check read (`draft_bytes`, `check_bytes`); else None.
+            `rejected`, keys read by drafts and checks (`draft_keys`, `check_keys`), and the most
+            bytes for drafts alone and for the checked cache (`draft_bytes`, `check_bytes`); else
+            None.
     """
 
     prompt_ids: tuple[int, ...]
@@ -214,7 +211,6 @@ class TextFields(msgspec.Struct):
     encoding: Literal["utf-8", "latin-1"]
 
     def bytes(self) -> bytes:
-        """What they were."""
         return self.text.encode(self.encoding)
 
 

@@ -1,9 +1,4 @@
-"""Word Salad Chopper: telling from a hidden state that a model repeats itself.
-
-`chunks.py` says where a chunk of text ends, and from a classifier's numbers where to chop;
-`labels.py` which chunks of a finished trace are word salad; `training.py` makes a `Classifier` of
-that and measures it. The detector that puts them to work is `lil.detectors.chopper`.
-"""
+"""Word Salad Chopper: from a hidden state whether a model repeats itself."""
 
 import lazy_loader
 

@@ -23,20 +23,12 @@ class Chunk(NamedTuple):
 
 
 def ends_chunk(piece: bytes) -> bool:
-    """Whether a token with these bytes ends a chunk: a blank line stands inside the token itself.
-
-    As in the Word Salad Chopper (section 3.1, its newline token ids): two tokens of one line end
-    each do not end a chunk, for no single hidden state stands for the blank line they make.
-    """
+    """Whether a blank line stands inside this token (Word Salad Chopper, section 3.1)."""
     return BLANK_LINE in piece
 
 
 def chunks(pieces: Sequence[bytes]) -> list[Chunk]:
-    """The complete chunks of some generated tokens; text behind the last blank line is none.
-
-    Args:
-        pieces: bytes of each generated token.
-    """
+    """The complete chunks of some generated tokens; text behind the last blank line is none."""
     complete, start = [], 0
     for end, piece in enumerate(pieces, start=1):
         if ends_chunk(piece):
@@ -46,20 +38,13 @@ def chunks(pieces: Sequence[bytes]) -> list[Chunk]:
 
 
 class Streaks:
-    """Counts hot chunks, long and short ones apart, and says when there are enough.
+    """Counts hot chunks, long and short separately, and says when there are enough.
 
-    Word Salad Chopper (appendix D) as the authors' offline pipeline has it: a chunk is hot when its
+    Word Salad Chopper (appendix D), as in the authors' offline pipeline: a chunk is hot when its
     probability is above `threshold`, short when it has fewer than `short` tokens. A hot long chunk
     adds to the long streak and zeroes the short one, a hot short one the other way round, a cold
-    one zeroes both. Enough are `long_streak` long or `short_streak` short ones.
-
-    What is kept then ends with the last cold chunk. Algorithm 1, line 30, of the paper, which keeps
-    as many tokens as the newest chunk is long, cannot be meant.
-
-    Args:
-        threshold: probability above which a chunk is hot, 0 to 1.
-        short: tokens from which on a chunk is long.
-        long_streak, short_streak: how many are enough.
+    one zeroes both. `long_streak` long or `short_streak` short chunks are enough. Where we differ:
+    the output is cut behind the last cold chunk, not as in Algorithm 1, line 30.
 
     Raises:
         InvalidValue: a threshold outside 0 to 1, or a number below 1 (`short`: below 0).
@@ -82,12 +67,7 @@ class Streaks:
         self.hot: list[float] = []  # probabilities of the chunks since then
 
     def push(self, tokens: int, p: float) -> bool:
-        """Take the next chunk; whether to chop now, back to `kept` tokens.
-
-        Args:
-            tokens: the chunk's length, the token that ended it counted.
-            p: its probability of being word salad.
-        """
+        """Take the next chunk's length and probability; whether to chop back to `cold_end`."""
         self.tokens += tokens
         if not p > self.threshold:
             self.long = self.brief = 0

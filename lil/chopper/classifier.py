@@ -34,8 +34,7 @@ class Classifier:
         bias: of the logit.
         block: the block whose output it reads, counted from the last: -1 is the last.
         model: name of the model it was trained on.
-        labeller: what made the labels, JSON-able.
-        training: constants, counts and conditions of the training, JSON-able.
+        labeller, training: how it was made, JSON-able.
         source: where it was loaded from, None if it never was.
 
     Raises:
@@ -84,11 +83,7 @@ class Classifier:
         return f"<Classifier {self.digest} for {self.model}, block {self.block}{where}>"
 
     def logits(self, states: Tensor) -> Tensor:
-        """The logit of each hidden state; in float64, so that a stored number is always the same.
-
-        Args:
-            states: (N, hidden size).
-        """
+        """Logits (N,) in float64 of hidden states (N, hidden size)."""
         if states.dim() != 2 or states.shape[1] != self.hidden_size:
             allowed = f"{self.hidden_size} numbers each: it was trained on {self.model}"
             raise InvalidValue("hidden state", tuple(states.shape), allowed)
@@ -105,11 +100,7 @@ class Classifier:
     # ------------------------------------------------------------ files
 
     def save(self, path: str | Path) -> Classifier:
-        """Write a safetensors file; the same classifier gives the same bytes.
-
-        Returns:
-            The classifier as `load` gives it.
-        """
+        """Write a safetensors file; the classifier as `load` gives it."""
         facts = {"format": FORMAT, "hidden_size": self.hidden_size}
         facts |= {name: getattr(self, name) for name in _FACTS}
         # One entry: safetensors writes several in no certain order.
@@ -124,11 +115,7 @@ class Classifier:
 
     @classmethod
     def load(cls, source: str | Path) -> Classifier:
-        """A classifier from its file.
-
-        Args:
-            source: a safetensors file, or `package:file` for one that a package ships.
-        """
+        """A classifier from a safetensors file, or from `package:file` that a package ships."""
         path = _located(str(source))
         try:
             with safe_open(path, framework="pt") as file:

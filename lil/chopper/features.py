@@ -25,9 +25,8 @@ def chunk_states(
 ) -> list[Tensor]:
     """A trace's hidden states at its chunks' ends, (chunks, hidden size) each, on the CPU.
 
-    The prompt is read at once and the known tokens one a step, as they were decoded: what a sparse
-    method kept, dropped and read is what it was then, so the states are those of the decode, but
-    for rounding where the batch is another one.
+    The model reads the prompt at once and the known tokens one a step, so a sparse method keeps and
+    reads what it did in the decode, but for rounding in another batch.
 
     Args:
         model: the model the traces are of.

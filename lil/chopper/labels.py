@@ -22,13 +22,10 @@ class Embedder(Protocol):
 
     name: ClassVar[str]
 
-    def params(self) -> dict[str, object]:
-        """The parameters, JSON-able."""
-        ...
+    def params(self) -> dict[str, object]: ...
 
     def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Vectors of length 1, one row a text, of which there is one at least; rows of one call
-        can be compared."""
+        """Vectors (texts, D) of length 1, comparable within one call."""
         ...
 
 
@@ -37,14 +34,11 @@ class TextMatch:
     """Counts of character n-grams: texts are similar when they are the same but for a little.
 
     The vector space of q-gram profiles (Ukkonen, 1992), compared by cosine. Case, width and kind of
-    white space count for nothing, and each end is padded, so that a short text has n-grams too. At
-    the paper's threshold of 0.99 two chunks of 300 characters may differ in one of them.
-
-    Args:
-        n: characters of an n-gram.
+    white space count for nothing; each end is padded. At the paper's threshold of 0.99 two chunks
+    of 300 characters may differ in one of them.
 
     Raises:
-        InvalidValue: n below 2.
+        InvalidValue: `n`, the characters of an n-gram, below 2.
     """
 
     n: int = 3
@@ -77,15 +71,11 @@ class TextMatch:
 
 @dataclass(frozen=True)
 class SentenceModel:
-    """A model of sentence-transformers, all-MiniLM-L6-v2 as in the paper unless told otherwise.
-
-    Args:
-        model: its name on the hub, or the folder it lies in.
-        batch_size: texts read at a time.
+    """A model of sentence-transformers by name or folder, the paper's all-MiniLM-L6-v2 by default.
 
     Raises:
-        InvalidValue: on first use, sentence-transformers is not installed (extra `chopper`), or
-            the model cannot be loaded.
+        InvalidValue: on first use, sentence-transformers is not installed (extra `chopper`), or the
+            model cannot be loaded.
     """
 
     model: str = MINILM
@@ -130,15 +120,8 @@ class Labeller:
 
     A chunk is a repeat if its embedding's cosine with one of the `window` chunks before it is at
     least `similarity`. The first run of `run` repeats marks the chopping point: every chunk before
-    it is sound (0), that run and everything after it is word salad (1).
-
-    Where the paper is silent: a blank chunk is a chunk, and similar to other blank ones.
-
-    Args:
-        embedder: what makes two chunks similar; without one, `TextMatch`, which needs no model.
-        similarity: least cosine of a repeat, 0 to 1.
-        window: chunks before a chunk that it is compared with.
-        run: repeats in a row that mark the chopping point.
+    it is sound (0), that run and everything after it is word salad (1). Blank chunks, of which the
+    paper does not speak, are similar to each other.
 
     Raises:
         InvalidValue: a value outside its range.
@@ -178,11 +161,7 @@ class Labeller:
         ]
 
     def salad_from(self, texts: Sequence[str]) -> int | None:
-        """The first chunk that is word salad; None where none is.
-
-        Args:
-            texts: a trace's chunks, in order.
-        """
+        """The first of a trace's chunks that is word salad; None where none is."""
         in_a_row = 0
         for i, repeats in enumerate(self.repeats(texts)):
             in_a_row = in_a_row + 1 if repeats else 0

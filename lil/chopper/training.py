@@ -27,9 +27,9 @@ class Fit(NamedTuple):
 class Training:
     """The Word Salad Chopper's recipe (appendix C): logistic regression by Adam, classes balanced.
 
-    The larger class is drawn down to the smaller one's size, so no weight is left to put on a
-    class. Inputs are hidden states as they are, neither centred nor scaled. Where the paper is
-    silent: the layer starts as torch's linear layers do, and is fitted in float64.
+    The larger class is drawn down to the smaller one's size. Inputs are hidden states as they are.
+    Where the paper is silent: the layer starts as torch's linear layers do, and is fitted in
+    float64.
 
     Args:
         lr: of Adam, without weight decay.
@@ -116,10 +116,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Counts, accuracy and AUROC over chunks (the paper's Table 5); missing is None.
 
-    Args:
-        probabilities: of being word salad, one a chunk.
-        labels: 1 for word salad, else 0.
-        threshold: a chunk is called word salad above it.
+    A chunk counts as word salad where its probability is above `threshold`.
     """
     salad = [p for p, label in zip(probabilities, labels, strict=True) if label]
     sound = [p for p, label in zip(probabilities, labels, strict=True) if not label]

@@ -15,8 +15,7 @@ Point = tuple[int | None, int, int]
 def curve(source: str | bytes, every_bytes: int = 1000, codec: str = "deflate") -> list[Point]:
     """Compression curve of a text: one point every `every_bytes` bytes and one at its end.
 
-    Text is measured as UTF-8. Divide the last two numbers of a point for the compression ratio so
-    far. A sequence of tokens has its checks at tokens instead: see `token_curve`.
+    Text is measured as UTF-8.
 
     Raises:
         InvalidValue: no text, `every_bytes` below 1, or an unknown codec.
@@ -37,10 +36,10 @@ def curve(source: str | bytes, every_bytes: int = 1000, codec: str = "deflate") 
 def token_curve(
     pieces: Sequence[bytes], every_tokens: int = 50, codec: str = "deflate"
 ) -> list[Point]:
-    """Compression curve of a sequence of tokens, given each token's bytes.
+    """Compression curve of a sequence of tokens, from each token's bytes.
 
-    One point after every `every_tokens` tokens and one at the end. `Trace.curve` is this of the
-    output alone; use it to see a stored trace with another codec or step.
+    One point after every `every_tokens` tokens and one at the end; `Trace.curve` is this of the
+    output alone.
 
     Raises:
         InvalidValue: `every_tokens` below 1, or an unknown codec.
@@ -59,11 +58,9 @@ def entropy_bounds(ratio: float, lookahead: int, alphabet: int = 256) -> tuple[f
     """Least and greatest entropy of a source whose text LZ77 compresses to `ratio`.
 
     "Lil: Less is Less", eq. 2 and Appendix B: ratio - eps(Ls) <= h(Ls - 1) <= ratio with eps(Ls) =
-    (3 + 3 log(Ls - 1) + log(Ls / 2)) / (Ls - 1). Logarithms are to base |A|, so h is in symbols of
-    the alphabet per symbol: 1 is incompressible; times log2 |A| it is bits per symbol. It holds for
-    fixed-length codewords and a long enough search buffer, as in the codec `lz77`; a ratio of
-    deflate or zstd is no bound on anything. At short look-ahead buffers eps exceeds 1 and the lower
-    bound is negative: it then says nothing.
+    (3 + 3 log(Ls - 1) + log(Ls / 2)) / (Ls - 1). Logarithms are to base |A|; times log2 |A| it is
+    bits per symbol. It holds for fixed-length codewords, as in the codec `lz77`; a ratio of deflate
+    or zstd is no bound. At short look-ahead buffers the lower bound is negative.
 
     Args:
         ratio: rho, compressed length / original length, both in symbols.

@@ -1,10 +1,9 @@
 """Suffix matches of growing sequences against their own past, one compare and one select a token.
 
-Shared by the LZ penalty, DRY and the codec `lzss_bits`. A position of the past is named by its
-distance to the newest token, and the length of the match that ends there is kept for every
-distance. A new token t moves every token one place further back; a match at a distance then grows
-by one where the token at that distance is t, and is zero elsewhere. The lengths themselves never
-move, so a step costs O(size), whatever the length of the matches.
+A distance to the newest token names a position of the past, and the length of the match that ends
+there is kept for every distance. A new token t moves every token one place further back; a match at
+a distance then grows by one where the token at that distance is t, and is zero elsewhere: a step
+costs O(size), whatever the length of the matches.
 """
 
 from __future__ import annotations
@@ -21,23 +20,18 @@ EMPTY = -1
 
 
 def spare_places(places: int, device: torch.device) -> int:
-    """Places to add to a full history of `places`.
-
-    One on a CPU, where every place costs time; elsewhere as many again, so that shapes seldom
-    change.
-    """
+    """Places to add to a full history: one on a CPU, elsewhere as many again for stable shapes."""
     return 1 if devices.is_synchronous(device) else max(64, places)
 
 
 class Matcher:
     """The last `size` tokens of each row and where their newest tokens occurred before.
 
-    `tokens` (B, places) is right-aligned: the last index is the newest token, older places of a
-    short row hold `EMPTY`. There are as many places as the longest row needs, at most `size`.
-    `lengths` (B, places): how many tokens up to and including this place equal as many newest
-    tokens, at most `longest`; of the newest place itself it says nothing. A match may reach back
-    over the ring's left edge by what was pushed before; whoever wants matches inside the ring takes
-    min(lengths, index + 1).
+    `tokens` (B, places) is right-aligned with `EMPTY` before short rows; there are as many places
+    as the longest row needs, at most `size`. `lengths` (B, places): how many tokens up to and
+    including this place equal as many newest tokens, at most `longest`; of the newest place itself
+    it says nothing. A match may reach back over the ring's left edge; min(lengths, index + 1) lies
+    inside.
 
     Args:
         rows: B.
@@ -91,8 +85,7 @@ class Matcher:
     def load(self, history: Tensor) -> None:
         """Start anew from `history` (B, n), right-aligned with `EMPTY` before short rows.
 
-        Afterwards no match reaches back over the ring's left edge; min(lengths, index + 1) is the
-        same as if the tokens had been pushed one by one, now and after further pushes.
+        min(lengths, index + 1) is the same as after pushes of single tokens.
         """
         # A copy: a view would hold on to all of the history.
         self.tokens = (history if self.size is None else history[:, -self.size :]).clone()
@@ -139,11 +132,7 @@ class Matcher:
         return twin
 
     def cropped(self, places: int) -> Matcher:
-        """A matcher that has lost its oldest places.
-
-        Args:
-            places: at least as many as the longest row has tokens.
-        """
+        """A matcher with at most `places`, as many at least as the longest row has tokens."""
         if self.tokens.shape[1] <= places:
             return self
         twin = self.copy()

@@ -20,7 +20,7 @@ class Meter:
 
     Args:
         codec: the compressor, by name (`lil.codecs.names()`) or `module:Class`.
-        unit: what is fed: "bytes" of text, or "tokens", ids that count as uint32, 4 bytes each.
+        unit: "bytes" of text, or "tokens": ids that count as uint32, 4 bytes each.
         vocabulary: V, for token ids; `lzss_bits` needs it.
 
     Raises:

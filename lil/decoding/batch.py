@@ -20,14 +20,7 @@ from lil.penalties import Penalty
 
 
 class StepResult(NamedTuple):
-    """What a step brought, on the host.
-
-    Attributes:
-        rows: it was made for; some may have ended since, and its numbers are not theirs.
-        tokens: one a row.
-        cost: of each row; None where prompts were read.
-        states: hidden states at the tokens it read.
-    """
+    """Tokens and costs of a step, on the host; rows may have ended since."""
 
     rows: list[Lane]
     tokens: list[int]
@@ -36,14 +29,9 @@ class StepResult(NamedTuple):
 
 
 class Flight:
-    """A step that has been launched; what it computes is on its way to the host.
+    """A launched step whose results are on their way to the host.
 
-    Args:
-        rows: it was made for.
-        tokens: chosen, (B,).
-        finite: whether their scores were finite, (B,).
-        stats: what it cost; None where prompts were read.
-        states: hidden states of its forward.
+    `stats` is None where prompts were read; `tokens` and `finite` are (B,).
     """
 
     def __init__(
@@ -89,13 +77,7 @@ def _fetched(stats: RowStats) -> RowStats:
 
 
 class Batch:
-    """Rows under one backend; a row's index is its place in cache, ledger and newest.
-
-    Args:
-        cache: of the backend, empty.
-        device: of the model.
-        penalties: of all rows.
-    """
+    """Rows under one backend; a row's index is its place in cache, ledger and newest."""
 
     def __init__(
         self, cache: AttentionCache, device: torch.device, penalties: Sequence[Penalty]
@@ -135,12 +117,7 @@ class Batch:
         self.ledger.add(result.cost.select(going), places)
 
     def welcome(self, places: Sequence[int], cache: AttentionCache) -> None:
-        """Newcomers' states and costs take these places, some of them behind the rows there are.
-
-        Args:
-            places: of the rows of `cache`; new places ascend, and none is left out.
-            cache: with their prompts read; the batch's own where it was empty.
-        """
+        """Put the rows of `cache`, whose prompts were read, at these ascending places."""
         there = len(self.rows)
         more = max(0, max(places) + 1 - len(self.newest))
         self.newest = torch.cat((self.newest, self.newest.new_zeros(more)))
@@ -169,10 +146,7 @@ class Batch:
             self.flight = None
 
     def take_over(self, row: Lane, other: Batch, cache: AttentionCache) -> None:
-        """A row of another batch joins this one, `cache` holding its state; it stays there too.
-
-        Its costs go on from what they were.
-        """
+        """A row of another batch joins this one with its costs; `cache` holds its state."""
         # Copied: the next prompt's token is written to the place that this row leaves.
         newest = other.newest[row.place : row.place + 1].clone()
         column = other.ledger.column(row.place)
@@ -188,14 +162,10 @@ class Batch:
 
 
 class BatchPenalties:
-    """What the penalties remember of the rows that are decoded together.
+    """The penalties' memories of the rows that are decoded together.
 
     A step in which every row has one token more than at the last costs a push. Where rows joined,
-    left or went back, everything is computed from the rows' tokens, which gives the same numbers. A
-    token at which the host has not looked yet (`Lane.unread`) is known on the device alone.
-
-    Args:
-        penalties: applied in this order.
+    left or went back, everything is computed from the rows' tokens, which gives the same numbers.
     """
 
     def __init__(self, penalties: Sequence[Penalty]) -> None:
@@ -205,13 +175,9 @@ class BatchPenalties:
         self._rows: list[tuple[Lane, int, int]] = []
 
     def __call__(self, rows: Sequence[Lane], newest: Tensor, scores: Tensor) -> Tensor:
-        """Scores (B, V) of the rows' next tokens; those given may be written to.
+        """Scores (B, V) of the rows' next tokens, perhaps written in place.
 
-        Args:
-            rows: B of them.
-            newest: (B,), their newest tokens; where everything is computed anew, those alone count
-                that the host has not seen.
-            scores: (B, V), raw.
+        Of `newest` (B,) only tokens that the host has not seen count when all is computed anew.
         """
         if not self._penalties:
             return scores

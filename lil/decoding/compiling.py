@@ -39,15 +39,7 @@ def step_of(
     *,
     states: Sequence[str] = (),
 ) -> DecodeStep | None:
-    """The compiled step that a run decodes with; None where the model runs as it is.
-
-    Args:
-        model: of the run.
-        cache: of the open block on it.
-        options: of the run.
-        requests: all of them.
-        states: names of modules whose outputs detectors read.
-    """
+    """The compiled step of a run, None where the model runs as it is; `states` are modules read."""
     if options.compile == "off":
         return None
     wanted = options.compile == "on"

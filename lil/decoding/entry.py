@@ -40,35 +40,32 @@ def stream(
 
     One step: forward, penalties on the raw logits, temperature, top-k, top-p, sample, append,
     meters and detectors, stop or act. `eos` at a token beats the cap, and the cap beats a
-    detector's verdict. A finished row's place goes to the next prompt; when none is left the batch
-    shrinks. In float32 and float64 a row's tokens do not depend on its batch: its random stream
-    comes from (seed, item id, sample index). In bfloat16 sums depend on the batch's shape, and with
-    them now and then a token.
+    detector's verdict. A finished row's place goes to the next prompt. In float32 and float64 a
+    row's tokens do not depend on its batch: its random stream comes from (seed, item id, sample
+    index). In bfloat16 the batch's shape changes the rounding of sums, and now and then a token.
 
-    What follows a verdict is the detector's `on_stop` (`lil.Action`); a row acts once. What it
-    drops is charged and counts towards the cap: `max_new_tokens` bounds what is paid for. Random
-    draws go on where they were. States that a verdict may go back to are kept in memory: for
-    backends that drop tokens one or two copies of a row's state.
+    What follows a verdict is the detector's `on_stop` (`lil.Action`); a row acts once.
+    `max_new_tokens` bounds what is paid for: dropped tokens count towards it. Random draws go on
+    where they were.
 
     The model stays patched until the iterator is used up or closed. An exception of a detector or
-    penalty ends the whole run. A row ends by "length" where the model's positions end, whatever its
-    cap, and its trace says so (`Trace.at_positions`); `beyond_positions=True` goes on.
+    penalty ends the whole run. A row ends by "length" where the model's positions end
+    (`Trace.at_positions`); `beyond_positions=True` goes on.
 
     Args:
         model: a causal language model of transformers, in evaluation mode.
         tokenizer: its tokenizer; text is encoded as it does by default, special tokens included.
         prompts: texts, lists of token ids, or `lil.Request` objects.
         options: how to decode.
-        on_token: called with (index of the prompt, token id, its bytes) for each token as it
-            comes, a cue's too, forced ones not; an `eos` has no bytes.
-        on_action: called with (index of the prompt, what `Trace.action` will say) before the
-            tokens that follow a verdict.
-        on_step: called after every step with the number of tokens chosen so far, forced ones not
-            among them.
-        spelled: options one by one, see `lil.DecodeOptions`; they beat those of `options`.
+        on_token: called with (index of the prompt, token id, its bytes) for each token but forced
+            ones; an `eos` has no bytes.
+        on_action: called with (index of the prompt, the later `Trace.action`) before the tokens
+            that follow a verdict.
+        on_step: called after every step with the number of tokens chosen so far.
+        spelled: options by name, see `lil.DecodeOptions`; they beat those of `options`.
 
     Raises:
-        InvalidValue: an argument that cannot be used; raised here, before anything is computed.
+        InvalidValue: an argument that cannot be used; raised before anything is computed.
         FloatingPointError: the model's scores are not finite.
     """
     options = with_options(options, spelled)
@@ -113,7 +110,7 @@ def decode(
 
 
 def _check_forced(options: DecodeOptions, requests: Sequence[Request]) -> None:
-    """Refuse given tokens where something must see them decoded."""
+    """Refuse forced tokens where something must see them decoded."""
     for index, request in enumerate(requests):
         if not request.forced:
             continue

@@ -20,12 +20,7 @@ from lil.trace import Cost, Signal
 
 
 class Observers:
-    """The watchers of one sequence.
-
-    Args:
-        detectors: whose verdicts count, the first one first.
-        prompt: text before the first generated token.
-    """
+    """The watchers of one sequence."""
 
     def __init__(self, detectors: Sequence[Detector], prompt: bytes) -> None:
         self._prompt = prompt
@@ -40,12 +35,9 @@ class Observers:
     def probe(
         self, probes: Sequence[Detector], pieces: Sequence[bytes], known: Mapping[str, Signal]
     ) -> None:
-        """Record signals from here on.
+        """Record signals of `probes` from here on; `known` are those of the tokens before.
 
-        Args:
-            probes: detectors whose signals are recorded and whose verdicts are ignored.
-            pieces: bytes of the tokens there are. The last is shown: its hidden state comes first.
-            known: their signals from another run of them.
+        The last of `pieces` is shown: its hidden state comes first.
         """
         self._skipped = max(0, len(pieces) - 1)
         self._known = {
@@ -59,7 +51,7 @@ class Observers:
         self._readers += self._probes
 
     def judge(self, piece: bytes) -> tuple[Verdict, Action] | None:
-        """Show everyone the newest token; the first detector's verdict, and what follows it."""
+        """Show everyone the newest token; the first detector's verdict and its action."""
         for probe in self._probes:
             probe.update([piece])
         for watcher, action in self._judges:
@@ -76,12 +68,7 @@ class Observers:
         return replace(verdict, token=verdict.token + self._since, evidence=evidence)
 
     def see(self, states: HiddenStates, place: int) -> None:
-        """Hand on what was read at the newest token to those who want it.
-
-        Args:
-            states: of the newest forward.
-            place: this row's.
-        """
+        """Hand on row `place` of the newest forward's states to those who want it."""
         for reader in self._readers:
             if reader.wants:
                 reader.see(Reading(states, place))
@@ -93,14 +80,9 @@ class Observers:
         return {n for watcher, _ in self._judges if not watcher.done for n in watcher.returns()}
 
     def again(self, tokens: int, text: bytes, cue: str) -> None:
-        """The detectors begin anew, and a verdict now stops; their signals are not recorded.
+        """Watch anew behind `tokens` generated ones (`text` with the prompt); a verdict now stops.
 
-        Where the cue ends the thinking, what they watch is the answer that was asked for.
-
-        Args:
-            tokens: generated ones that are kept.
-            text: the prompt and these.
-            cue: what is given next.
+        Where the cue ends the thinking, detectors watch the answer.
         """
         detectors = [
             again.everywhere() if ends_thinking(cue) else again
@@ -113,12 +95,12 @@ class Observers:
         self._readers = [watcher for watcher, _ in self._judges if watcher.detector.signals]
 
     def off(self, tokens: int) -> None:
-        """Nobody watches any more; what was recorded of the first `tokens` tokens is kept."""
+        """Nobody watches any more; signals of the first `tokens` tokens stay."""
         self._signals = self.signals(tokens)
         self._judges, self._probes, self._readers = [], [], []
 
     def signals(self, tokens: int) -> dict[str, Signal]:
-        """What readers made of the first `tokens` tokens."""
+        """Readers' numbers of the first `tokens` tokens."""
         signals = dict(self._signals)
         if self._since is not None:
             return signals
@@ -154,7 +136,7 @@ class RunContext:
 
 
 class PendingAction(NamedTuple):
-    """A verdict to be acted upon: the model's state goes back to `cut` tokens first."""
+    """A verdict and its action; the model's state goes back to `cut` tokens first."""
 
     verdict: Verdict
     action: Action
@@ -162,14 +144,7 @@ class PendingAction(NamedTuple):
 
 
 class Lane:
-    """Tokens, watchers, random stream and measurements of one sequence.
-
-    Args:
-        index: of the request in the caller's list.
-        request: what to generate, resolved.
-        place: its row in the batch.
-        shared: what it has in common with the others.
-    """
+    """Tokens, watchers, random stream and measurements of one sequence; `place` is its row."""
 
     def __init__(self, index: int, request: Request, place: int, shared: RunContext) -> None:
         self.index, self.request, self.place, self._shared = index, request, place, shared
@@ -248,17 +223,16 @@ class Lane:
         return self._ahead.popleft() if self._ahead else self._stream.random()
 
     def ahead(self, tokens: int) -> list[float]:
-        """The numbers that decide the next tokens, which `draw` will give one by one."""
+        """The numbers that decide the next tokens; `draw` gives them later, in order."""
         while len(self._ahead) < tokens:
             self._ahead.append(self._stream.random())
         return [self._ahead[at] for at in range(tokens)]
 
     def see(self, states: HiddenStates, place: int) -> None:
-        """Hidden states of the tokens just read; `place` is this row's."""
         self._observers.see(states, place)
 
     def take(self, sampled: int) -> int:
-        """The next token: a given one if there is any, else the sampled one; it is appended."""
+        """The next token, of a cue if any is left, else the sampled one; appended."""
         token = self._queued.popleft() if self._queued else sampled
         self.append(token)
         return token
@@ -327,7 +301,7 @@ class Lane:
         return self.snapshots[tokens]
 
     def act(self, due: PendingAction) -> None:
-        """Cut the output, line up the cue, note what was done; the model's state is not ours."""
+        """Cut the output, queue the cue, note the action; the loop changes the model's state."""
         verdict, action, cut = due
         cue, tokens = action.gives
         self.due = None

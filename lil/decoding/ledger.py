@@ -18,10 +18,7 @@ N = TypeVar("N")
 
 
 class Totals(NamedTuple, Generic[N]):
-    """Totals since a row was admitted; sums run over its decode steps.
-
-    `dense_read_sum` is NaN where the backend has no dense layers. `steps` counts decode steps.
-    """
+    """Sums over a row's decode steps since it was admitted; NaN without dense layers."""
 
     keys_read: N
     read_sum: N
@@ -41,10 +38,7 @@ def cost_of(totals: Totals[float], tokens: int, seconds: float) -> Cost:
 
 
 class StepCost(NamedTuple):
-    """What a forward kept, read and holds, each (B,) on the host; see `attention.RowStats`.
-
-    `dense_read_mean` is None where the backend has no dense layers.
-    """
+    """What a forward kept, read and holds, each (B,) on the host; see `attention.RowStats`."""
 
     keys_read: Numbers
     read_mean: Numbers
@@ -55,7 +49,7 @@ class StepCost(NamedTuple):
 
     @classmethod
     def of(cls, stats: RowStats) -> StepCost:
-        """What statistics say; of those that follow from a choice on a device it waits for it."""
+        """The statistics on the host."""
         dense = stats.dense_read_mean
         return cls(
             keys_read=stats.keys_read.cpu().numpy(),
@@ -109,13 +103,7 @@ class Ledger:
         places: Sequence[int] | None = None,
         steps: int | Sequence[int] = 1,
     ) -> None:
-        """What every row spent, or the rows at these places alone.
-
-        Args:
-            spent: by each of them.
-            places: of the rows; None for all.
-            steps: tokens that each got for it.
-        """
+        """Charge all rows, or those at `places`, with `steps` tokens for it."""
         table = self._table if places is None else self._table[:, places]
         totals = self._totals if places is None else Totals(*table)
         totals.keys_read[:] += spent.keys_read

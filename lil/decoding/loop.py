@@ -33,7 +33,7 @@ PROMPT_TOKENS = 1024
 
 
 class Callbacks(NamedTuple):
-    """Whom to tell what happens; see `lil.decoding.stream`."""
+    """Callbacks of `lil.decoding.stream`."""
 
     token: Callable[[int, int, bytes], None] | None = None
     action: Callable[[int, Mapping[str, Any]], None] | None = None
@@ -45,17 +45,10 @@ class DecodeLoop:
 
     Rows that go on under full attention move to a batch of their own and are stepped in turn.
 
-    On an accelerator nothing waits for the newest decode step: tokens stay on the device, where the
-    next step reads them, and the host looks at them when that step has been launched. A row that
-    turns out to have ended was stepped once too often, which leaves nothing in its trace. The host
-    looks at every token at once on a CPU, where a detector acts instead of stopping, and when a
-    prompt was read.
-
-    Args:
-        model: a causal language model of transformers.
-        requests: what to generate, resolved, in order of admission.
-        shared: what all lanes have in common.
-        callbacks: functions that hear of tokens, actions and steps.
+    On an accelerator nothing waits for the newest decode step: the host looks at its tokens after
+    it has launched the next one. A row that turns out to have ended was stepped once too often,
+    which leaves nothing in its trace. The host looks at every token at once on a CPU, where a
+    detector acts instead of stopping, and when a prompt was read.
     """
 
     def __init__(
@@ -115,10 +108,7 @@ class DecodeLoop:
 
     @torch.inference_mode()
     def _advance(self, batch: Batch, rows: Sequence[Lane], newcomers: bool = False) -> None:
-        """One token for each of `rows`: the whole batch, or newcomers whose prompts are read.
-
-        With a lag the tokens taken are those of the step before; newcomers' are taken at once.
-        """
+        """One token for each of `rows`: the whole batch, or newcomers whose prompts are read."""
         started = time.perf_counter()
         flight = self._launch(batch, rows, newcomers)
         if self.lag and not newcomers:
@@ -138,11 +128,7 @@ class DecodeLoop:
             self.callbacks.step(self.tokens_done)
 
     def _launch(self, batch: Batch, rows: Sequence[Lane], newcomers: bool) -> Flight | None:
-        """Give the device one step: read the newest tokens or prompts, and choose the next.
-
-        Nothing here asks the device for a value, and no shape depends on one. None where all rows
-        are known to end with the tokens that are on their way.
-        """
+        """Launch one step without waiting for the device; None where all rows are full."""
         if newcomers:
             logits, stats = self._prefill(batch, rows), None
         elif all(row.full for row in rows):
@@ -191,11 +177,7 @@ class DecodeLoop:
             self.callbacks.token(row.index, token, piece)
 
     def _prefill(self, batch: Batch, rows: Sequence[Lane]) -> Tensor:
-        """Read newcomers' prompts, padded on the left, into their places; logits (B, V).
-
-        A method that keeps all reads a long one in parts, of a model that can; of the others a
-        prompt is one forward, which is what they are cut or summed by.
-        """
+        """Read newcomers' prompts, padded on the left, into their places; logits (B, V)."""
         width = max(len(row.prefix) for row in rows)
         # Padding is masked, so any id serves.
         ids = torch.tensor([[0] * (width - len(row.prefix)) + [*row.prefix] for row in rows])
@@ -217,8 +199,7 @@ class DecodeLoop:
         return logits
 
     def _parts(self, width: int, cache: AttentionCache) -> list[tuple[int, int]]:
-        """The first column of each part of a prompt and that behind its last; none has one column,
-        which would be a decode step."""
+        """First and last column of each part of a prompt; none has one column alone."""
         whole = not cache.backend.reads_parts or not devices.is_synchronous(self.model.device)
         whole = whole or not cache.session.anatomy.parts
         step = width if whole else PROMPT_COLUMNS
@@ -258,8 +239,7 @@ class DecodeLoop:
     def _remember(self, batch: Batch, rows: Sequence[Lane]) -> None:
         """Keep the states that a coming verdict may go back to, where a cache cannot rewind.
 
-        The state of n tokens is that before the n-th was read; of none it is that of one: the
-        prompt has been read.
+        The state of n tokens is that before the n-th was read; of none it is that of one.
         """
         for row in rows:
             if row.due is not None:
@@ -315,10 +295,7 @@ class DecodeLoop:
         return free
 
     def _admit(self, free: list[int]) -> Iterator[tuple[int, Trace]]:
-        """Let the next requests in while there is room, and drop places that nobody needs.
-
-        Dense rows count: never more than `batch_size` rows are held.
-        """
+        """Let the next requests in while there is room, and drop places that nobody needs."""
         batch = self.sparse
         while self.queue:
             occupied = len(batch.rows) - len(free) + len(self.dense.rows)

@@ -28,27 +28,25 @@ class DecodeOptions:
     Args:
         backend: how the model attends.
         engine: what decode queries read keys and values with, see `attention.Backend.on`.
-        compile: whether decode steps are compiled, on a CPU, or captured as graphs, on a CUDA
-            device: "off", "on", "kept", where a step is kept from earlier, or "auto", there and
-            where the caps of all prompts leave enough to save. Compiling takes from some seconds to
-            minutes; where it was tried or asked for in vain the model runs as it is, with a
-            `CompileWarning`. Tokens stay but for the rounding of sums.
+        compile: whether decode steps are compiled (CPU) or captured as graphs (CUDA): "off", "on",
+            "kept" where a step is there from earlier, or "auto" where the caps of all prompts leave
+            enough to save. Compiling takes seconds to minutes; where it fails the model runs as it
+            is, with a `CompileWarning`. Tokens stay but for the rounding of sums.
         penalties: templates, cloned per row.
         detectors: whose watchers, one a row, may end it.
-        probes: detectors that read hidden states; what they make of them goes to `Trace.signals`,
-            their verdicts nowhere.
+        probes: detectors that read hidden states: `Trace.signals` holds their numbers; their
+            verdicts count for nothing.
         speculate: tokens that the backend drafts before full attention checks them at once; 0 for
-            none. The output is then full attention's, token for token but for the rounding of sums,
-            and the backend says how many of its drafts are kept (`Trace.speculation`).
-        max_new_tokens: most generated tokens a prompt that does not say; `eos` and tokens that were
-            dropped again are counted. A row is cut earlier where the model's positions end.
-        beyond_positions: go on where they end: what a model writes there it was not made for.
+            none. The output is then full attention's, but for the rounding of sums, and
+            `Trace.speculation` counts the accepted drafts.
+        max_new_tokens: most generated tokens of a prompt without a cap of its own; `eos` and tokens
+            that were dropped again are counted. The model's positions may end a row earlier.
+        beyond_positions: go on behind the model's last position.
         batch_size: most rows at a time.
         temperature, top_k, top_p: see `lil.decoding.sampling.Sampler`; temperature 0 is greedy.
         seed: of the random streams.
         check_every: generated tokens between the checks of a trace.
-        token_bytes: bytes of each token id, for tokenizers that `lil.token_bytes` cannot read, or
-            to read one but once; made of the tokenizer if None.
+        token_bytes: bytes of each token id, for tokenizers that `lil.token_bytes` cannot read.
 
     Raises:
         InvalidValue: a value that cannot be used.
@@ -135,11 +133,7 @@ def _require_all(name: str, value: Any, kind: type, example: str) -> None:
 
 
 def with_options(options: DecodeOptions | None, spelled: dict[str, Any]) -> DecodeOptions:
-    """The options given as an object, as keywords, or both: then keywords count.
-
-    Raises:
-        InvalidValue: an unknown one, or a value that cannot be used.
-    """
+    """The options of an object and of keywords; keywords count first."""
     known = [item.name for item in fields(DecodeOptions)]
     for name in spelled:
         if name not in known:
@@ -148,7 +142,7 @@ def with_options(options: DecodeOptions | None, spelled: dict[str, Any]) -> Deco
 
 
 def shows_options(function: F) -> F:
-    """Let the signature of a function that takes `**spelled` show what may be spelled."""
+    """Let the signature of a function that takes `**spelled` show the options."""
     own = inspect.signature(function)
     made = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
     defaults = DecodeOptions()
@@ -171,13 +165,13 @@ class Request:
 
     Args:
         prompt: text, or token ids.
-        max_new_tokens: most generated tokens, the run's if None; fewer where positions end.
-        item_id: with the run's seed and `sample_index`, what the random stream is made of; by
+        max_new_tokens: most generated tokens; None takes the run's.
+        item_id: part of the random stream's seed, with the run's seed and `sample_index`; by
             default the request's place as text.
         sample_index: which sample of an item this is.
         forced: known first generated tokens: read with the prompt, counted as generated, charged as
             if decoded. Not with detectors that act or read the model.
-        signals: `Trace.signals` of these tokens from the run that gave them, for probes.
+        signals: `Trace.signals` of these tokens from an earlier run, for probes.
     """
 
     prompt: str | Sequence[int]
@@ -196,16 +190,7 @@ class Request:
 
 
 def positions_of(config: Any) -> int | None:
-    """Tokens that a model was made to have before it, its next one included.
-
-    What stretches the rope says so by its factor, where it names the length it stretches.
-
-    Args:
-        config: the model's, of transformers.
-
-    Returns:
-        None where the config names no such number.
-    """
+    """Positions of a model of this config, with a stretched rope's; None where it names none."""
     text = config.get_text_config()
     most = getattr(text, "max_position_embeddings", None)
     if not isinstance(most, int) or most < 1:
@@ -220,10 +205,10 @@ def positions_of(config: Any) -> int | None:
 def resolve(
     model: Any, tokenizer: Any, prompts: Sequence[Any], options: DecodeOptions, vocabulary: int
 ) -> list[Request]:
-    """Requests that can be carried out: prompts in token ids, caps and item ids filled in.
+    """Prompts in token ids, with caps and item ids.
 
-    A cap is at most what the model's positions
-    leave behind the prompt, unless the options say otherwise.
+    A cap is at most what the model's positions leave behind the prompt, unless the options say
+    otherwise.
 
     Raises:
         InvalidValue: prompts of another kind, padded ones, an empty one, an id outside the
@@ -269,10 +254,7 @@ def _within(index: int, request: Request, positions: int) -> Request:
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of a prompt, special tokens included, but no second BOS before a text with its own.
-
-    Chat templates write a BOS that many tokenizers would add again.
-    """
+    """Token ids of a prompt with special tokens; the BOS of a chat template is not repeated."""
     ids: list[int] = tokenizer(text)["input_ids"]
     bos = getattr(tokenizer, "bos_token", None)
     if not bos or not text.startswith(bos):

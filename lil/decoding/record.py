@@ -11,20 +11,11 @@ from lil.trace import Cost, Trace
 
 @dataclass(frozen=True)
 class Reuse:
-    """What the given first tokens of a row would have cost.
+    """What the forced first tokens of a row would have cost.
 
-    They lie where the backend equals full attention, so the step that sees n tokens reads n keys in
-    every KV head of every layer, or the window in the model's own sliding layers. The step that
-    reads the t-th generated token chooses the (t+1)-th: when t tokens are there, t - 1 steps have
-    been made.
-
-    Args:
-        prompt: tokens of the prompt.
-        tokens: given tokens.
-        kv_heads: of a layer.
-        windows: the model's own window of each layer, in tokens; None where attention is full.
-        bytes_per_token: of the cache while it still holds every token.
-        step_sec: mean seconds of the row's own steps, None where it made none.
+    The backend equals full attention there: the step that sees n tokens reads n keys in every KV
+    head of every layer, or the window (tokens; None: none) of the model's own sliding layers. When
+    t tokens are there, t - 1 steps have been made.
     """
 
     prompt: int
@@ -65,14 +56,7 @@ class Reuse:
 def make_trace(
     row: Lane, kv_heads: int, windows: tuple[int | None, ...], check_every: int
 ) -> Trace:
-    """The record of a finished row.
-
-    Args:
-        row: after its last check.
-        kv_heads: of a layer of the model.
-        windows: the model's own window of each layer; None where attention is full.
-        check_every: generated tokens between checks.
-    """
+    """The record of a finished row; `windows` are the model's own, of each layer."""
     totals = row.totals
     if row.finish is None or totals is None:
         raise RuntimeError("a trace of a row that has not ended")

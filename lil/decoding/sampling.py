@@ -35,12 +35,11 @@ def row_stream(seed: int, item_id: str, sample_index: int) -> random.Random:
 class Sampler:
     """Temperature, then top-k, then top-p, then the inverse of the distribution in token-id order.
 
-    Temperature 0 takes the largest score, the lower id among equals. With equal probabilities at an
-    edge top-k and top-p keep the lower ids, so exactly `top_k` tokens remain (transformers keeps
-    all that tie with the k-th).
+    With equal probabilities at an edge top-k and top-p keep the lower ids, so exactly `top_k`
+    tokens remain (transformers keeps all that tie with the k-th).
 
     Args:
-        temperature: divisor of the scores; 0 is greedy.
+        temperature: divisor of the scores; 0 takes the largest score, the lower id among equals.
         top_k: tokens kept; None keeps all.
         top_p: the fewest most probable tokens whose probabilities add up to this are kept.
 
@@ -75,10 +74,7 @@ class Sampler:
         return tokens
 
     def draw(self, scores: Tensor, uniforms: Sequence[float]) -> tuple[Tensor, Tensor]:
-        """Next tokens as above, and whether their rows' scores were finite, (B,) each.
-
-        Asks the device for nothing. Where scores are not finite the token is any.
-        """
+        """Next tokens and whether their rows' scores were finite, (B,) each, without waiting."""
         if self.greedy:
             best, tokens = scores.max(dim=-1)
             return tokens, torch.isfinite(best)

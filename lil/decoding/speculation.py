@@ -25,7 +25,7 @@ from lil.trace import Trace
 
 @dataclass(frozen=True)
 class Round:
-    """The result of a round of drafts and one check.
+    """The result of a round of drafts and one check; bytes and keys are (B,).
 
     Attributes:
         ids: the token before the drafts, and the drafts, (B, k + 1).
@@ -34,9 +34,6 @@ class Round:
             drafts before it are the same.
         finite: whether their scores were finite, (B, k + 1).
         cost: of drafts and check.
-        draft_keys, check_keys: keys read, (B,).
-        draft_bytes: memory for drafts alone, (B,): copies of the rows, and the drafter's cache.
-        check_bytes: memory of the cache that the check read, (B,).
     """
 
     ids: Tensor
@@ -56,10 +53,7 @@ class Round:
 
 
 class Drafter(Batch):
-    """The rows of a method that drops keys, in the places of those that it drafts for.
-
-    Its cache cannot be cut, so every draft is followed by a copy of it.
-    """
+    """The rows of a method that drops keys; its cache is copied after every draft."""
 
     def __init__(self, cache: AttentionCache, device: torch.device) -> None:
         super().__init__(cache, device, ())
@@ -81,14 +75,13 @@ class SpeculativeLoop(DecodeLoop):
     """A decode loop whose step is a round: drafts under the backend, a check under full attention.
 
     Speculative decoding (Leviathan et al., arXiv 2211.17192) with the model as its own drafter, as
-    in TriForce (arXiv 2404.11912). Drafts are forgotten before the check, so the cache holds what
-    full attention computes. Where we differ: sampled tokens are not accepted by a ratio of
-    probabilities. Draft and check use the same uniform number for a token, so that the output is
-    full attention's with that seed, token for token.
+    in TriForce (arXiv 2404.11912). Where we differ: draft and check use the same uniform number for
+    a token instead of a ratio of probabilities, so that the output is full attention's with that
+    seed, token for token. The loop forgets drafts before the check, so the cache holds what full
+    attention computes.
 
-    A method that drops keys drafts over a second cache, which holds what the method's own steps
-    computed of the accepted tokens. Every token passes detectors, penalties and caps in its turn;
-    what a verdict ends is dropped with all behind it.
+    A method that drops keys drafts over a second cache. Every token passes detectors, penalties and
+    caps in its turn.
     """
 
     def __init__(
@@ -205,8 +198,7 @@ class SpeculativeLoop(DecodeLoop):
     def _forget_rest(self, batch: Batch, taken: Sequence[int], result: Round) -> None:
         """Cut the cache of each row behind the tokens that it took, but for the newest.
 
-        Where a method cannot cut, rows that took fewer start from the copy before the drafts and
-        read what they took again, under full attention.
+        Where a method cannot cut, these rows start from the copy and read their tokens again.
         """
         rows, cache = batch.rows, batch.cache
         lengths = [len(row.prompt_ids) + len(row.new_ids) - 1 for row in rows]

@@ -13,9 +13,9 @@ from lil.detectors.base.base import Detector, Verdict, Watcher
 class Budget(Detector):
     """Stops after a fixed number of generated tokens: the control every other detector must beat.
 
-    Budget forcing as in s1 (arXiv 2501.19393), which appends the end of thinking so that the model
-    answers: take `on_stop="answer"` for that. Unlike `max_new_tokens` it may be followed by an
-    action, and a sample it ended counts as stopped, not as cut off.
+    With `on_stop="answer"` it is budget forcing as in s1 (arXiv 2501.19393). Unlike
+    `max_new_tokens` it may be followed by an action, and a sample it ended counts as stopped, not
+    as cut off.
 
     Args:
         tokens: generated tokens that are kept.
@@ -39,7 +39,7 @@ class Budget(Detector):
         check_int("tokens", self.tokens, 1)
 
     def anew(self) -> None:
-        """Nothing: how many tokens follow is for the action to say."""
+        """Nothing: the action limits the tokens that follow."""
         return
 
     def watch(self, prompt: bytes = b"") -> Spending:

@@ -24,10 +24,8 @@ class Chopper(SignalDetector):
     Word Salad Chopper (Xie et al., 2025), with steps and constants of the authors' offline
     pipeline. A chunk ends at a token with a blank line; a linear layer gives the probability, from
     the hidden state at that token, that the chunk is word salad; `lil.chopper.chunks` counts such
-    chunks. The verdict drops the whole streak, up to the last cold chunk.
-
-    The number for a token exists one step later, so the token behind the chunk that decided has
-    been decoded: `step` in the evidence counts it.
+    chunks. The verdict drops the whole streak, up to the last cold chunk. The number for a token
+    exists one step later: `step` in the evidence counts the token behind the deciding chunk.
 
     Where we differ from the paper: its Algorithm 1 keeps as many tokens as the newest chunk is long
     (line 30), and we keep everything before the streak; it always regenerates, which is
@@ -84,12 +82,10 @@ class Chopper(SignalDetector):
 
     @property
     def blocks(self) -> frozenset[int]:
-        """The block whose output is read, counted from the last."""
         return frozenset([self.classifier.block])
 
     @property
     def signal(self) -> str:
-        """The same for all choppers of one classifier, whatever they do with its numbers."""
         return f"chopper-{self.digest}"
 
     def streaks(self) -> Streaks:
@@ -101,7 +97,7 @@ class Chopper(SignalDetector):
         return super().params() | {"weights": self.classifier.source}
 
     def identity(self) -> dict[str, Any]:
-        """What runs in which it acts are stored under: its digest, wherever the file lies."""
+        """Its digest stands for the file of its weights."""
         record = super().identity()
         del record["weights"]
         return record
@@ -111,7 +107,6 @@ class Chopper(SignalDetector):
         return replace(self, threshold=1.0)  # nothing is above it
 
     def require_tokens(self, table: Sequence[bytes]) -> None:
-        """Refuse a tokenizer none of whose tokens could end a chunk."""
         super().require_tokens(table)
         if not any(map(ends_chunk, table)):
             allowed = f"one with a token that holds {BLANK_LINE!r}: no other ends a chunk"
@@ -135,21 +130,17 @@ class Chunks(SignalWatcher[Chopper]):
         self.chop = False
 
     def asks(self, piece: bytes) -> bool:
-        """Whether the newest token ends a chunk."""
         return ends_chunk(piece)
 
     def number(self, reading: Reading) -> float:
-        """The probability that the chunk is word salad."""
         classifier = self.detector.classifier
         return classifier.probability(reading.hidden(classifier.block))
 
     def take(self, tokens: int, number: float) -> None:
-        """Of the chunk that ends with the `tokens`-th token."""
         length, self.ended = tokens - self.ended, tokens
         self.chop = self.streaks.push(length, number)
 
     def judge(self) -> Verdict | None:
-        """The verdict, once a streak is full."""
         if not self.chop:
             return None
         streaks = self.streaks
@@ -164,10 +155,7 @@ class Chunks(SignalWatcher[Chopper]):
         return Verdict("chopper", streaks.cold_end, evidence, anchor=streaks.cold_end)
 
     def returns(self) -> Sequence[int]:
-        """Where the last cold chunk ended, and the newest chunk's end while it may be cold.
-
-        None where the verdict ends the row: then nothing is decoded from there.
-        """
+        """Where the last cold chunk ended, and the newest chunk's end while it may be cold."""
         if self.detector.action.ends:
             return ()
         return [self.streaks.cold_end, *([] if self.pending is None else [self.pending])]

@@ -16,13 +16,12 @@ class Cycle(Detector):
     """Stops when the newest tokens are one block repeated exactly, as vLLM's repetition detection.
 
     The block has `min_period` to `max_period` tokens and stands `repeats` times back to back, the
-    last time at the very end. Where several periods fit, the evidence names the shortest. Tokens
-    are compared by their bytes.
+    last time at the very end. Where several periods fit, the evidence names the shortest. The
+    detector compares tokens by their bytes.
 
     Where we differ from vLLM (`repetition_detection`): its parameters have no defaults, and
-    `min_tokens` and `outside` are ours: four equal tokens are a loop in a proof and a line in a
-    table. While a model thinks, two equal rounds are enough; elsewhere a user may have requested
-    the block, and all copies together need `outside` tokens.
+    `min_tokens` and `outside` are ours. While a model thinks, two equal rounds are enough;
+    elsewhere a user may have requested the block, and all copies together need `outside` tokens.
 
     What it does not see: a block that changes at all, be it by a counter or a word; `recurrence`
     sees some of these. What it may stop though it should not: in a thinking part, an enumeration
@@ -32,8 +31,7 @@ class Cycle(Detector):
         min_period, max_period: lengths of the block, in tokens.
         repeats: copies of the block.
         min_tokens: tokens of all copies together.
-        outside: the same where the model is not known to be thinking, if it is more; 0 makes no
-            difference between the two. Meant for tokens of several characters.
+        outside: the same where the model is not known to be thinking, if it is more.
         on_stop: what follows; not `regenerate`: the beginning of a loop is known only at its end,
             and a state that dropped tokens cannot go back to it.
         region: what is watched, see `Detector`.
@@ -51,10 +49,7 @@ class Cycle(Detector):
 
     name: ClassVar[str] = "cycle"
     served: ClassVar[bool] = True
-    ladder = (
-        "repeats",
-        (32, 24, 16, 12, 10, 8, 7, 6, 5, 4, 3, 2),
-    )
+    ladder = ("repeats", (32, 24, 16, 12, 10, 8, 7, 6, 5, 4, 3, 2))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,8 +66,8 @@ class Cycle(Detector):
 class Repeats(Watcher[Cycle]):
     """The newest tokens, and the periods that hold there.
 
-    A period must hold for many tokens, so it is enough to look for new ones now and then: those
-    that must hold for n tokens at every n-th at the latest, and backwards to where they began.
+    A period must hold for many tokens: those that must hold for n tokens are looked for at every
+    n-th at the latest, and backwards to where they began.
     """
 
     def __init__(self, cycle: Cycle, prompt: bytes = b"") -> None:
@@ -139,13 +134,7 @@ class Repeats(Watcher[Cycle]):
 def _looks(
     shortest: int, longest: int, repeats: int, least: int
 ) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Distances between two looks, in tokens, and the periods that are looked for then.
-
-    Args:
-        shortest, longest: of the periods.
-        repeats: blocks that have to stand there.
-        least: tokens that all blocks must take together.
-    """
+    """Distances between two looks, in tokens, and the periods that are looked for then."""
     sought: dict[int, list[int]] = {}
     for period in range(shortest, longest + 1):
         most = min(_needed(period, repeats, least), longest)

@@ -26,19 +26,18 @@ class Guardian(Detector):
     generation ends. The evidence holds step, sizes, growth and threshold.
 
     Where we differ from the paper:
-        - the paper's counter starts at 1 and is raised after the test, so its checks fall at f - 1,
-          2f - 1, ...; here they fall after f, 2f, ... generated tokens;
-        - the paper drops the token sampled at the stop; here it is kept;
-        - the paper fixes t = 20 bytes with f = 250. Here the rate t / f = 0.08 is the parameter, so
-          that another f scales t: with t fixed at 20 a verbatim loop at f >= 1000 is never seen,
-          because each loop still costs 3-14 bytes per 250 tokens;
-        - the paper watches all of an output; that is `region="output"` here.
+        - its checks fall at f - 1, 2f - 1, ... tokens, ours at f, 2f, ...;
+        - it drops the token sampled at the stop, which we keep;
+        - it fixes t = 20 bytes with f = 250. Here the rate t / f = 0.08 is the parameter: a
+          verbatim loop costs 3-14 bytes per 250 tokens, so that t = 20 would never see it at f >=
+          1000;
+        - it watches all of an output; that is `region="output"` here.
 
-    What it does not see: counter loops ("For k=1 ... For k=600") still grow by 33-51 bytes per 250
-    tokens and paraphrase loops by 30-41, above the threshold of 20. With `deflate` a loop longer
-    than its 32 KiB window looks like fresh text. What it stops though it should not: an honest
-    second pass that repeats the first, and regular text: at the paper's setting 5 of 14 real JSON
-    files and 4 of 60 Python sources.
+    What it does not see: counter loops ("For k=1 ... For k=600") grow by 33-51 bytes per 250 tokens
+    and paraphrase loops by 30-41, above the threshold of 20. With `deflate` a loop longer than its
+    32 KiB window looks like fresh text. What it stops though it should not: an honest second pass
+    that repeats the first, and regular text: at the paper's setting 5 of 14 real JSON files and 4
+    of 60 Python sources.
 
     Args:
         f: generated tokens between checks.
@@ -47,8 +46,8 @@ class Guardian(Detector):
         codec: compressor of the meter.
         t: the threshold as the paper has it, in bytes per `f` tokens: another way to give the rate.
         on_stop: what follows a verdict. The paper only stops; `regenerate` goes back to the last
-            check, all that is known to carry information.
-        region: as for every detector: the thinking where there is any, else the output.
+            check.
+        region: what is watched, see `Detector`.
 
     Raises:
         InvalidValue: f not an integer of at least 1, rate or t not a number above 0, a `t` that is
@@ -61,10 +60,7 @@ class Guardian(Detector):
     t: float | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "guardian"
-    ladder = (
-        "rate",
-        (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12),
-    )
+    ladder = ("rate", (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12))
     anchors: ClassVar[bool] = True
     aliases = (("rate", "t"),)
     served: ClassVar[bool] = True
@@ -87,7 +83,6 @@ class Guardian(Detector):
 
     @property
     def uses(self) -> Sequence[Any]:
-        """Its codec."""
         return (codecs.find(self.codec),)
 
     @property
@@ -127,7 +122,6 @@ class Growth(Watcher[Guardian]):
         return self.verdict
 
     def _inside(self, piece: bytes) -> bool:
-        """Whether the next token is watched."""
         self.tracker.step(piece)
         return not self.tracker.over
 

@@ -25,15 +25,12 @@ class Margin(SignalDetector):
     ThinkBrake (Song et al., arXiv 2510.00546). The margin is the log-probability of the most likely
     next token minus that of `end`, before penalties and temperature; below `below` the generation
     stops. A sentence ends with a token whose text ends in a period, an exclamation or question
-    mark, or a line end, closing marks and blanks behind it left aside; after `end` has been
-    generated nobody is asked.
+    mark, or a line end, closing marks and blanks behind it left aside.
 
-    Where we differ from the paper: what ends a sentence is our own rule, above; where the model
-    goes on with `end` by itself there is no verdict; the default is to stop, and giving `end` so
-    that the model answers is `on_stop="answer"`.
-
-    The number for a token exists one step later, so the token behind the sentence that decided has
-    been decoded: `step` in the evidence counts it, and the verdict drops it.
+    Where we differ from the paper: the rule of what ends a sentence; no verdict where the model
+    goes on with `end` by itself; the default is to stop, and `on_stop="answer"` gives `end`. The
+    number for a token exists one step later: `step` in the evidence counts the token behind the
+    deciding sentence, which the verdict drops.
 
     Args:
         below: margin, in nats, below which the thinking ends; 0 never ends it.
@@ -48,10 +45,7 @@ class Margin(SignalDetector):
     end: str = "</think>"
 
     name: ClassVar[str] = "margin"
-    ladder = (
-        "below",
-        (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0),
-    )
+    ladder = ("below", (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,12 +55,10 @@ class Margin(SignalDetector):
 
     @property
     def compared(self) -> frozenset[bytes]:
-        """The token that ends the thinking."""
         return frozenset([self.end.encode()])
 
     @property
     def signal(self) -> str:
-        """The same for all that compare with the same token."""
         return f"margin-{self.end}"
 
     def quiet(self) -> Margin:
@@ -74,7 +66,6 @@ class Margin(SignalDetector):
         return replace(self, below=0)
 
     def require_tokens(self, table: Sequence[bytes]) -> None:
-        """Refuse a tokenizer without the token."""
         super().require_tokens(table)
         if self.end.encode() not in table:
             allowed = f"one with a token {self.end!r}, or another `end`"
@@ -102,25 +93,20 @@ class Margins(SignalWatcher[Margin]):
         self.narrow: tuple[int, float] | None = None
 
     def push(self, piece: bytes) -> Verdict | None:
-        """See the next token; where it is the end of thinking, there is nothing left to do."""
         self.over = self.over or piece == self.end
         return super().push(piece)
 
     def asks(self, piece: bytes) -> bool:
-        """Whether the newest token ends a sentence of the thinking."""
         return not self.over and ends_sentence(piece)
 
     def number(self, reading: Reading) -> float:
-        """The margin of what comes next."""
         return reading.margin(self.end)
 
     def take(self, tokens: int, number: float) -> None:
-        """At the sentence that ends with the `tokens`-th token."""
         if number < self.detector.below:
             self.narrow = tokens, number
 
     def judge(self) -> Verdict | None:
-        """The verdict, where the margin was narrow."""
         if self.narrow is None or self.over:
             return None
         tokens, margin = self.narrow
@@ -128,10 +114,7 @@ class Margins(SignalWatcher[Margin]):
         return Verdict("margin", tokens, evidence)
 
     def returns(self) -> Sequence[int]:
-        """The end of the newest sentence, while its margin may be narrow.
-
-        None where the verdict ends the row: then nothing is decoded from there.
-        """
+        """The end of the newest sentence, while its margin may be narrow."""
         if self.detector.action.ends or self.pending is None:
             return ()
         return [self.pending]

@@ -17,24 +17,19 @@ _BITS = 32
 class Recurrence(Detector):
     """Stops when `run` tokens in a row each end a passage of k tokens generated often before.
 
-    Ours. It counts how often a text has occurred: a loop says the same many times, an honest second
-    pass once or twice. Compressed size cannot tell these apart: a text seen once before costs as
-    little as one seen ten times. Passages may overlap, need not follow one another, and are
-    compared by the bytes of their tokens.
+    Ours. A loop says the same many times, an honest second pass once or twice; compressed size
+    cannot tell these apart. Passages may overlap, need not follow one another, and are compared by
+    the bytes of their tokens.
 
     What it does not see: loops that change a word or a number within every k tokens, as counters
     and paraphrases do. What it may stop though it should not: in a thinking part, tables and data
-    with the same long line over and over.
-
-    State: an entry for each different passage, some 250 bytes a token at most; the time of a token
-    does not grow.
+    with the same long line over and over. State: some 250 bytes a token at most.
 
     Args:
         k: tokens of a passage.
         before: times a passage must have ended earlier in the generation.
         run: tokens in a row that must each end such a passage.
-        outside: the same where the model is not known to be thinking, if it is more; 0 makes no
-            difference between the two. Meant for tokens of several characters.
+        outside: the same where the model is not known to be thinking, if it is more.
         on_stop: what follows; not `regenerate`, as for `cycle`.
         region: what is watched, see `Detector`.
 
@@ -50,10 +45,7 @@ class Recurrence(Detector):
 
     name: ClassVar[str] = "recurrence"
     served: ClassVar[bool] = True
-    ladder = (
-        "run",
-        (640, 480, 320, 240, 180, 140, 100, 80, 60, 40, 30, 20, 10),
-    )
+    ladder = ("run", (640, 480, 320, 240, 180, 140, 100, 80, 60, 40, 30, 20, 10))
 
     def __post_init__(self) -> None:
         super().__post_init__()

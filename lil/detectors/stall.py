@@ -32,13 +32,10 @@ class Stall(SignalDetector):
     is added to a sum that never falls below 0; at `level` the generation stops.
 
     Where we differ from the paper: chunks, similarity and thresholds are our own, as no code of
-    theirs is public. Several earlier chunks (`before`) must be near: an honest second pass over a
-    problem is as near to the first as a loop's second round. The thresholds were chosen on the
-    shipped reasoner; other models need their own (`lil calibrate`).
-
-    The number for a token exists one step later, so the token behind the chunk that decided has
-    been decoded and is kept: `step` in the evidence counts it. State: one hidden state of float32
-    for each chunk; a chunk takes a product with all of them.
+    theirs is public. Several earlier chunks must be near: an honest second pass is as near to the
+    first as a loop's second round. The thresholds were chosen on the shipped reasoner; other models
+    need their own (`lil calibrate`). The number for a token exists one step later: `step` in the
+    evidence counts the token behind the deciding chunk, which is kept.
 
     Args:
         block: whose output is read, from 0, or from -1 for the last.
@@ -59,10 +56,7 @@ class Stall(SignalDetector):
     level: float = 0.2
 
     name: ClassVar[str] = "stall"
-    ladder = (
-        "level",
-        (16.0, 8.0, 4.0, 3.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.3, 0.2, 0.1),
-    )
+    ladder = ("level", (16.0, 8.0, 4.0, 3.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.3, 0.2, 0.1))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,12 +68,10 @@ class Stall(SignalDetector):
 
     @property
     def blocks(self) -> frozenset[int]:
-        """The one block that is read."""
         return frozenset([self.block])
 
     @property
     def signal(self) -> str:
-        """The same for all that cut and compare alike, whatever they add up."""
         return f"stall-{self.block}-{self.longest}-{self.before}"
 
     def quiet(self) -> Stall:
@@ -106,7 +98,6 @@ class Similarities(SignalWatcher[Stall]):
         self.similarity = 0.0
 
     def asks(self, piece: bytes) -> bool:
-        """Whether the newest token ends a chunk."""
         self.chunk += 1
         if not ends_chunk(piece) and self.chunk < self.detector.longest:
             return False
@@ -133,7 +124,6 @@ class Similarities(SignalWatcher[Stall]):
         return float(np.clip(np.partition(near, n - before)[n - before], -1, 1))
 
     def take(self, tokens: int, number: float) -> None:
-        """Of the chunk that ends with the `tokens`-th token."""
         self.ends.append(tokens)
         self.similarity = number
         self.sum = max(0.0, self.sum + number - self.detector.drift)
@@ -141,7 +131,6 @@ class Similarities(SignalWatcher[Stall]):
             self.ends.clear()
 
     def judge(self) -> Verdict | None:
-        """The verdict, once the sum is large enough."""
         if self.sum < self.detector.level:
             return None
         evidence = {

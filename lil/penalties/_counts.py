@@ -18,12 +18,6 @@ class CountPenalty(StatefulPenalty):
     """A token loses `strength` for each of its occurrences, of which at most `counted` count.
 
     Remembers each row's occurrences (B, V) as float32.
-
-    Args:
-        strength: score units; 0 changes nothing, below 0 encourages repetition.
-
-    Raises:
-        InvalidValue: `strength` is not a finite number.
     """
 
     strength: float = 0.5

@@ -1,9 +1,4 @@
-"""What every penalty needs to know of a row before it can penalise: which tokens are its history.
-
-A `LogitsProcessor` is given ids and scores, nothing else. `Penalty` tells prompt from generated
-tokens by the calls it gets and keeps padding out; a `StatefulPenalty` gets its rows' history whole
-at the first call, and one token a row afterwards.
-"""
+"""What every penalty needs to know of a row: which tokens are its history."""
 
 from __future__ import annotations
 
@@ -26,8 +21,7 @@ from lil.generate_calls import CallSequence
 class ScoreChange(NamedTuple):
     """`amounts` to be added to the scores at `tokens` where `wanted`; each (B, K).
 
-    Where a row names a token more than once, the least result stands, so that it is the same on
-    every device. What is not wanted may hold anything.
+    Where a row names a token more than once, the least result stays, on every device.
     """
 
     tokens: Tensor
@@ -39,7 +33,7 @@ Self = TypeVar("Self", bound="Penalty")
 
 
 class Calls(CallSequence):
-    """The calls a penalty has had: the ids of the last one, and what the method made of them."""
+    """The calls a penalty has had: the ids of the last, and the method's memory of them."""
 
     def __init__(self, mask: Tensor | None = None) -> None:
         super().__init__()
@@ -69,11 +63,10 @@ class Penalty(LogitsProcessor, ABC):
     function of history and scores alone; `generate()` and `lil.decode` need nothing else.
 
     The first call's width is the prompt's, and a later call whose ids begin with that prompt is the
-    same generation: beams, assisted decoding and prompt lookup get the numbers of their ids. Other
-    ids start anew, as does every `clone`, so one object serves one `generate()` after another; call
-    `forget` where the next prompt is the last output.
+    same generation, in beams, assisted decoding and prompt lookup, too. Other ids start anew, as
+    does every `clone`; call `forget` where the next prompt is the last output.
 
-    The scores given are never written; neutral parameters give back the very object. Penalties are
+    It never writes into the scores; neutral parameters give back the very object. Penalties are
     computed in float32 (float64 for float64 scores) and the result has the scores' type.
 
     Args:
@@ -99,7 +92,7 @@ class Penalty(LogitsProcessor, ABC):
             self._resolve(pad_token_id=check_int("pad_token_id", self.pad_token_id, 0))
 
     def _resolve(self, **values: object) -> None:
-        """Parameters as they were meant, while the object is made."""
+        """Set parameters while the object is made."""
         for key, value in values.items():
             object.__setattr__(self, key, value)
 
@@ -124,7 +117,7 @@ class Penalty(LogitsProcessor, ABC):
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     def identity(self) -> dict[str, Any]:
-        """What its runs are stored under: name, version above 1, and every parameter."""
+        """Its part of a run's id: name, version above 1, and every parameter."""
         return named(self, self.params())
 
     @property
@@ -138,11 +131,7 @@ class Penalty(LogitsProcessor, ABC):
         return replace(self)
 
     def with_mask(self: Self, attention_mask: Tensor) -> Self:
-        """A clone for generations whose padded prompts have this mask.
-
-        Args:
-            attention_mask: (B, prompt width), 1 at tokens, 0 at padding.
-        """
+        """A clone for padded prompts; `attention_mask` (B, prompt width) is 0 at padding."""
         if attention_mask.ndim != 2:
             raise InvalidValue("attention_mask", tuple(attention_mask.shape), "a shape (B, width)")
         twin = replace(self)
@@ -151,10 +140,9 @@ class Penalty(LogitsProcessor, ABC):
         return twin
 
     def in_place(self: Self) -> Self:
-        """A clone that writes into the scores it is given, which saves a copy of (B, V).
+        """A clone that writes into its scores, which saves a copy of (B, V).
 
-        Safe in `generate()`, which hands processors a copy of its own, unless `output_logits` asks
-        for the raw scores as well: they are that copy.
+        Safe in `generate()`, unless `output_logits` asks for the raw scores as well.
         """
         twin = replace(self)
         object.__setattr__(twin, "_calls", Calls(self._calls.mask))
@@ -162,12 +150,7 @@ class Penalty(LogitsProcessor, ABC):
         return twin
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """New scores.
-
-        Args:
-            input_ids: (B, n), every row's prompt and generated tokens.
-            scores: (B, V), raw scores of the next token.
-        """
+        """New scores (B, V) from raw ones behind `input_ids` (B, n), prompts included."""
         if self.neutral:
             return scores
         if input_ids.ndim != 2 or scores.ndim != 2 or len(input_ids) != len(scores):
@@ -217,8 +200,7 @@ class Penalty(LogitsProcessor, ABC):
     def _changed(self, scores: Tensor, *changes: ScoreChange) -> Tensor:
         """`scores` (B, V) with what each change adds; where two name a place, the later stands.
 
-        Nothing of the size of `scores` is made but the result, and nothing waits for the device:
-        shapes do not depend on what is wanted.
+        Nothing waits for the device: shapes do not depend on what is wanted.
         """
         writes = []
         for tokens, amounts, wanted in changes:
@@ -243,14 +225,9 @@ class Penalty(LogitsProcessor, ABC):
         return scores
 
     def _lowered(self, scores: Tensor, *changes: tuple[Tensor, Tensor]) -> Tensor:
-        """`scores` (B, V) with the least of what stands at each of some tokens and what it is then.
+        """`scores` with amounts added at tokens, (B, K) each, none above 0; the least result stays.
 
-        As `_changed`, of amounts that are nowhere above 0, and 0 where nothing is wanted: what
-        stands there can take part, which is a third of the work.
-
-        Args:
-            scores: raw ones.
-            changes: tokens and what is added to their scores, each (B, K).
+        A third of the work of `_changed`: an amount of 0 changes nothing.
         """
         writes = []
         for tokens, amounts in changes:
@@ -269,8 +246,7 @@ class Penalty(LogitsProcessor, ABC):
 class StatefulPenalty(Penalty):
     """A penalty that remembers more than the tokens, so that a step need not read them all.
 
-    A subclass defines `begin`, `push` and `apply`; after any pushes the scores are those of the
-    same history at once.
+    After any pushes the scores are those of the same history at once.
     """
 
     def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:

@@ -21,13 +21,9 @@ def fused_on(device: torch.device) -> bool:
 
 
 class LZRows:
-    """The last tokens of each row, where they occurred before, and what it is penalised with.
+    """The last tokens of each row, where they occurred before, and its parameters.
 
-    Unlike a `Matcher` it is written in place.
-
-    Args:
-        parameters: of each row.
-        history: (B, n), right-aligned with `EMPTY` before short rows.
+    `history` is (B, n), right-aligned with `EMPTY` before short rows. Steps write in place.
     """
 
     def __init__(self, parameters: Sequence[LZParameters], history: Tensor) -> None:
@@ -52,12 +48,9 @@ class LZRows:
     def lower(
         self, scores: Tensor, places: Tensor | None = None, newest: Tensor | None = None
     ) -> Tensor:
-        """The scores given, lowered.
+        """The scores given, lowered in place after `newest` (B,) has been appended.
 
-        Args:
-            scores: (rows, V), raw; written in place.
-            places: (B,), of each row, its row in the scores; None: its own.
-            newest: (B,), appended before; None: nothing is.
+        `places` (B,) are the rows' rows in the scores; None: their own.
         """
         if scores.stride(1) != 1:
             return scores.copy_(self.lower(scores.contiguous(), places, newest))
@@ -65,12 +58,7 @@ class LZRows:
         return scores
 
     def rows(self, which: Sequence[int], at: Tensor) -> LZRows:
-        """These rows alone, in this order.
-
-        Args:
-            which: their indices.
-            at: the same on the device.
-        """
+        """These rows alone, in this order; `at` are their indices on the device."""
         parameters = [self.parameters[row] for row in which]
         state = LZState(*(x[at] for x in self.state))
         return self._with(parameters, _resized(state, parameters))

@@ -16,12 +16,7 @@ FORMULAS = ("derived", "printed", "rate")
 
 
 def extension(formula: str, length: Tensor, d: Tensor) -> Tensor:
-    """Bits of tokens that extend matches of these lengths at distances `d` >= 2.
-
-    Args:
-        formula: "derived" or "printed".
-        length, d: at least 1 and 2, in the type to compute in.
-    """
+    """Bits of tokens that extend matches of `length` >= 1 at distances `d` >= 2."""
     if formula == "printed":
         length = length.clamp(min=2)
         return (1 - (d - length + 1) / (length * d)).log2() - 1
@@ -29,7 +24,7 @@ def extension(formula: str, length: Tensor, d: Tensor) -> Tensor:
 
 
 class LZParameters(NamedTuple):
-    """What one row is penalised with.
+    """The parameters of one row.
 
     Args:
         alpha: score units per bit.
@@ -70,15 +65,11 @@ class LZState(NamedTuple):
 
 
 class LZTables(NamedTuple):
-    """Logarithms and extension values of one type.
-
-    The kernel reads them instead of computing logarithms, whose last bit nobody promises: so it has
-    the numbers that torch makes on the device.
+    """Logarithms and extension values of one type, as torch makes them on the device.
 
     Args:
         logarithms: (n,), to base 2, of 0, 1, 2 ...
-        derived, printed: (lengths, distances) from length 0 and distance 0 on; what no match can
-            have means nothing.
+        derived, printed: (lengths, distances) from length 0 and distance 0 on.
     """
 
     logarithms: Tensor
@@ -87,7 +78,7 @@ class LZTables(NamedTuple):
 
 
 def new_state(rows: Sequence[LZParameters], device: torch.device) -> LZState:
-    """The state of rows of which nothing is known but their parameters."""
+    """The state of rows without any tokens."""
     C, most = max(row.size for row in rows), max(len(row.exempt) for row in rows)
     shapes = [(row.size, row.buffer, FORMULAS.index(row.formula)) for row in rows]
     exempt = [[*row.exempt, *[EMPTY] * (most - len(row.exempt))] for row in rows]

@@ -17,11 +17,7 @@ from lil.penalties._lz_state import LZState, LZTables
 
 
 class Tile(NamedTuple):
-    """What a program works on at once: rows, and places of each.
-
-    Places of one token are told apart by comparing each with each, so that more of them cost more
-    than they save.
-    """
+    """Rows of a program, and the places of each that it compares with each other."""
 
     ROWS: int
     BLOCK: int
@@ -34,9 +30,7 @@ TILE, INTERPRETED = Tile(1, 64), Tile(64, 32)
 class TritonLZ:
     """Steps of all rows of a state, with the numbers of torch; the state's tensors stay the same.
 
-    Nothing waits for the device, and what is launched depends on shapes alone.
-
-    Once a step has been made, which makes what all need, more of them may be captured in a graph.
+    Nothing waits for the device; a graph can capture steps once one has been made.
     """
 
     def __init__(self, state: LZState, tables: Callable[[torch.dtype], LZTables]) -> None:
@@ -68,7 +62,7 @@ class TritonLZ:
         Args:
             newest: (B,) int64; None: nothing is appended.
             live: (B,), which rows have one; None: all.
-            scores: (rows, V), raw, each row's numbers in sequence; written in place.
+            scores: (rows, V), raw; written in place.
             places: (B,) int64, of each row, its row in the scores; None: its own.
         """
         tokens, lengths, marks, shapes, alphas, exempt = self._state

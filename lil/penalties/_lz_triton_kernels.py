@@ -1,8 +1,8 @@
 """The Triton kernels of the LZ penalty; importing this imports triton.
 
-A program has some rows, on a GPU one, and goes over their rings a block of places at a time, from
-the oldest to the newest. What one thread wrote others see behind a barrier. Sizes that change while
-a model decodes are not specialised on, so that nothing is compiled anew.
+A program goes over the rings of its rows a block of places at a time, the oldest first. What one
+thread wrote others see behind a barrier. Sizes that change while a model decodes are not
+specialised on.
 """
 
 from __future__ import annotations

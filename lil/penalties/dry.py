@@ -19,10 +19,9 @@ class DRYPenalty(StatefulPenalty):
     """DRY: a token loses the more, the longer the repetition it would go on with (p-e-w's sampler).
 
     Where the history's last k >= allowed_length tokens stand earlier too, the token that followed
-    them there loses multiplier * base^(k - allowed_length); the longest such match decides. There
-    is no paper: the rule is that of text-generation-webui, pull request 5677. As there, no match
-    contains a sequence breaker, a breaker is never penalised for following one, and matches are
-    counted up to `longest` tokens, so that the power stays finite. Breakers there are texts; here
+    them there loses multiplier * base^(k - allowed_length); the longest such match decides. The
+    rule is that of text-generation-webui, pull request 5677. As there, no match contains a sequence
+    breaker, and a breaker is never penalised for following one. Breakers there are texts; here
     token ids.
 
     Args:

@@ -12,13 +12,8 @@ from lil.penalties._counts import CountPenalty
 class FrequencyPenalty(CountPenalty):
     """Frequency penalty: a token loses `strength` for each time it has occurred (OpenAI's API).
 
-    As OpenAI documents it, over generated tokens; `include_prompt` adds the prompt.
-
-    Args:
-        strength: score units an occurrence; 0 changes nothing, below 0 encourages repetition.
-
-    Raises:
-        InvalidValue: `strength` is not a finite number.
+    As OpenAI documents it, over generated tokens; `include_prompt` adds the prompt. At a `strength`
+    of 0 it changes nothing, below 0 it encourages repetition.
     """
 
     name: ClassVar[str] = "frequency"

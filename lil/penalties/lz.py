@@ -43,12 +43,10 @@ class LZPenalty(StatefulPenalty):
           most `buffer`, that agree before it and at the ring's end. Nothing happens until the ring
           holds more than `buffer` tokens.
 
-    What it does: derived extension values lie in [-1.96, -0.003], so the -5 of the paper cannot
-    occur. At alpha 0.15 and V = 151,936 a token in the window loses 1.2 to 2.9 against an unseen
-    one, nearly whatever the match length: it acts like a presence penalty over a window, with
-    recency. The end of text and `</think>`, usually unseen, gain as much as any unseen token.
-    `exempt` keeps the scores of such tokens as they are even when the window holds them; it does
-    not take back what they gain while the others lose, so report runs with and without.
+    What it does: at alpha 0.15 and V = 151,936 a token in the window loses 1.2 to 2.9 against an
+    unseen one, nearly whatever the match length: it acts like a presence penalty over a window,
+    with recency. The end of text and `</think>`, usually unseen, gain as much as any unseen token;
+    `exempt` does not take that back, so report runs with and without.
 
     Args:
         alpha: strength, score units per bit; 0 changes nothing.

@@ -17,9 +17,8 @@ from lil.penalties._history import StatefulPenalty, working_dtype
 class NoRepeatNGramPenalty(StatefulPenalty):
     """No-repeat n-gram: a token that would complete an n-gram seen before is out (fairseq).
 
-    Its score becomes -inf. The rule of transformers' `NoRepeatNGramLogitsProcessor`, which counts
-    prompt and padding and looks at the tokens on the host; here padding never counts, the prompt
-    only on request, and nothing leaves the device.
+    Its score becomes -inf. The rule of transformers' `NoRepeatNGramLogitsProcessor`, but padding
+    never counts, and the prompt only on request.
 
     Args:
         ngram_size: n, in tokens; 0 changes nothing.

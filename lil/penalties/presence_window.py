@@ -17,9 +17,9 @@ from lil.penalties._history import ScoreChange, StatefulPenalty, working_dtype
 class PresenceWindowPenalty(StatefulPenalty):
     """Windowed presence penalty: a token among the last `window` loses `strength` (ours).
 
-    What is left of the LZ penalty without matches and recency, hence its ablation. With the default
-    strength a token loses what the LZ penalty takes at V = 151,936 and alpha 0.15 from a token at
-    distance 256: 0.15 (log2 151,936 - log2 256) = 1.38.
+    The LZ penalty's ablation, without matches and recency. With the default strength a token loses
+    what the LZ penalty takes at V = 151,936 and alpha 0.15 from a token at distance 256: 0.15 (log2
+    151,936 - log2 256) = 1.38.
 
     Args:
         strength: score units; 0 changes nothing, below 0 encourages repetition.

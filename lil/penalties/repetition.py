@@ -49,12 +49,7 @@ class RepetitionPenalty(Penalty):
 
 
 def widened(process: LogitsProcessor, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
-    """What `process` makes of `scores` (B, V) where `history` holds ids the scores do not reach.
-
-    Embeddings may have more rows than the model has scores, and before short rows stands `EMPTY`.
-    For `process` all these are one token more, which has a column of its own: transformers'
-    processors left unknown ids out only after version 5.3.
-    """
+    """`process` of scores (B, V) with one column more for ids beyond them and for `EMPTY`."""
     V, history = scores.shape[1], emptied(history, lengths)
     known = (history >= 0) & (history < V)
     wide = torch.nn.functional.pad(scores, (0, 1))

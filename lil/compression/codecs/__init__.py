@@ -14,11 +14,9 @@ from attention.registry import Registry
 
 @dataclass(frozen=True, kw_only=True)
 class Symbols:
-    """What the bytes of a stream stand for; general compressors see bytes and need not know.
+    """The meaning of a stream's bytes: `width` bytes a symbol, 4 for token ids as uint32.
 
-    Args:
-        width: bytes of one symbol: 1 for text, 4 for token ids as little-endian uint32.
-        alphabet: number of different symbols; None where it is not known.
+    `alphabet` is the number of different symbols, None where it is not known.
     """
 
     width: int = 1
@@ -29,11 +27,7 @@ TEXT = Symbols()
 
 
 class Codec(ABC):
-    """The smallest thing a meter needs: one stream of bytes and its compressed length so far.
-
-    Args:
-        symbols: what the bytes stand for.
-    """
+    """One stream of bytes and its compressed length so far."""
 
     name: ClassVar[str]
     #: Raised where the same bytes take another number of bytes than before.

@@ -1,8 +1,7 @@
 """gzip's compressor, fed and read incrementally.
 
-The paper compresses the whole sequence at every check (34 ms at 128k tokens). Here one
-`zlib.compressobj` per sequence is fed as text arrives and read with `copy().flush()`, which gives
-the same length as compressing from scratch at a cost that does not grow with the sequence.
+The paper compresses the whole sequence at every check (34 ms at 128k tokens). Here `copy().flush()`
+of one `zlib.compressobj` gives the same length at a cost that does not grow.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ class Whole(FromScratch):
 def incremental_is_exact() -> bool:
     """Whether this zlib build gives the same length incrementally as from scratch.
 
-    Tried once per process on repeating and on fresh text in pieces of many sizes: replacements of
-    zlib may choose their matches by what is in the buffer when they are called.
+    Replacements of zlib may choose their matches by what is in the buffer.
     """
     rng = random.Random(0)
     codec, everything = Stream(), bytearray()
@@ -66,10 +64,7 @@ def incremental_is_exact() -> bool:
 
 
 class Deflate(Codec):
-    """gzip's LZ77 at level 6, the compressor of the Less-is-Less paper, read incrementally.
-
-    From scratch at every reading where this zlib build needs that.
-    """
+    """gzip's LZ77 at level 6, the compressor of the Less-is-Less paper, read incrementally."""
 
     name: ClassVar[str] = "deflate"
     served: ClassVar[bool] = True

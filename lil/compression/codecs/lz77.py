@@ -48,10 +48,7 @@ def next_triple(history: Sequence[int], ahead: Sequence[int], search: int) -> Tr
 
 
 def codeword(search: int, ahead: int, alphabet: int) -> int:
-    """Length L_c of one fixed-length codeword, in symbols: p and l as numbers to base |A|, and c.
-
-    Appendix B's, where the search buffer is n - Ls symbols long and the look-ahead buffer Ls.
-    """
+    """Length L_c of a codeword in symbols (Appendix B): p and l as numbers to base |A|, and c."""
     _check_buffers(search, ahead)
     if alphabet < 2:
         raise InvalidValue("alphabet", alphabet, "at least 2 symbols")
@@ -75,10 +72,8 @@ def _check_buffers(search: int, ahead: int) -> None:
 class LZ77(Codec):
     """LZ77 as the Less-is-Less paper explains it (Appendix A): to read and test against, not fast.
 
-    A growing sequence; its size is that of its triples as fixed-length codewords.
-
-    A triple is final once its look-ahead buffer was full, so only the tail is coded again at a
-    reading.
+    Its size is that of its triples as fixed-length codewords. A triple is final once its look-ahead
+    buffer was full, so a reading codes only the tail again.
     """
 
     name: ClassVar[str] = "lz77"

@@ -26,8 +26,6 @@ LONGEST = 32
 class LZSSBits(Codec):
     """LZSS code length of a sequence of symbols: what the LZ penalty charges for, counted.
 
-    A growing sequence and the bits of its greedy parse; `size()` rounds them up to bytes.
-
     The phrase under way is charged as if the sequence ended now.
     """
 

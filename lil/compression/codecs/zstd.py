@@ -14,9 +14,8 @@ LEVEL = 3
 class Zstd(FromScratch):
     """Zstandard at level 3: a window of 2 MiB sees loops that are longer than deflate's 32 KiB.
 
-    Everything is compressed again at each reading (about 15 ms at a million tokens): zstandard's
-    streams have no copy, and flushing a block at each check costs 11 to 12 bytes even in a dead
-    loop, more than half of what Guardian takes for new text.
+    Every reading compresses everything again (about 15 ms at a million tokens): flushing a block
+    costs 11 to 12 bytes even in a dead loop, more than half of what Guardian takes for new text.
     """
 
     name: ClassVar[str] = "zstd"

@@ -1,8 +1,4 @@
-"""What follows a verdict: stop, answer, regenerate or densify.
-
-An action is a description; the decode loop carries it out. It says where the output is cut, which
-tokens are given next, and how many more may be generated.
-"""
+"""What follows a verdict: stop, answer, regenerate or densify."""
 
 from __future__ import annotations
 
@@ -66,11 +62,6 @@ class Stop(Action):
 class CueAction(Action):
     """An action after which the model reads a few words.
 
-    Args:
-        cue: the words.
-        tokens: most tokens generated after them.
-        second: what follows a second verdict: "stop" or "nothing".
-
     Raises:
         InvalidValue: an empty cue, `tokens` below 1, or another `second`.
     """
@@ -112,9 +103,8 @@ class Answer(CueAction):
 class Regenerate(CueAction):
     """Back to the last token that still carried information, a cue, and on from there.
 
-    The Word Salad Chopper's second half (paper, section 4.3): one cue, one more try, no second
-    chop. Where we differ: a second verdict stops, unless `second` is "nothing". Dropped tokens were
-    decoded and are charged.
+    The Word Salad Chopper's second half (paper, section 4.3). Where we differ: a second verdict
+    stops, unless `second` is "nothing". Dropped tokens are charged.
 
     Args:
         cue: text that starts the new try; its words must be in the model's vocabulary.
@@ -132,10 +122,8 @@ class Regenerate(CueAction):
 class Densify(Action):
     """The row goes on under full attention; for backends that keep every key.
 
-    Keys and values stay those that the sparse method computed: only what is read changes.
-
-    Args:
-        second: what follows a second verdict: "stop" or "nothing".
+    Keys and values stay as the sparse method computed them. `second` says what follows a second
+    verdict: "stop" or "nothing".
     """
 
     name: ClassVar[str] = "densify"
@@ -172,13 +160,7 @@ def action(value: OnStop) -> Action:
 
 
 def cue_ids(what: Action, tokenizer: Any, table: Sequence[bytes]) -> list[int]:
-    """Token ids of an action's cue, none where it gives none.
-
-    Args:
-        what: the action.
-        tokenizer: of the model that is given the cue.
-        table: bytes of each of its token ids.
-    """
+    """Token ids of an action's cue, none where it gives none."""
     cue, _ = what.gives
     if not cue:
         return []

@@ -33,7 +33,7 @@ _GREATER, _BRACKET = LAST
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why a generation should end: a stop without evidence is a bug.
+    """Why a generation should end.
 
     Args:
         detector: the detector's name.
@@ -67,13 +67,12 @@ class Detector(ABC):
     Args:
         on_stop: what follows a verdict, see `lil.detectors.Action`.
         region: what is watched. None: the output up to the end of its thinking (`</think>`,
-            `[/THINK]`), and all of an output that never ends any, as those of models that do not
-            think; behind the end nothing is seen and nothing stopped. "thinking": the thinking
-            alone, from where it is opened. "output": all of it, the answer as well.
+            `[/THINK]`), all of it where no thinking ends. "thinking": the thinking alone. "output":
+            all of it.
 
     Raises:
-        InvalidValue: an unknown action, or one that goes back, where no verdict has an anchor; or
-            an unknown `region`.
+        InvalidValue: an unknown action, one that goes back though no verdict has an anchor, or an
+            unknown `region`.
     """
 
     on_stop: OnStop = field(default="stop", kw_only=True)
@@ -121,10 +120,7 @@ class Detector(ABC):
         return {**own, "region": self.region, "on_stop": self.action.to_dict()}
 
     def identity(self) -> dict[str, Any]:
-        """What runs in which it acts are stored under.
-
-        Name, version above 1, the import path of a class that does not ship, parameters, action.
-        """
+        """Its part of a run's id: name, version above 1, foreign import path and parameters."""
         later = (f for f in fields(self) if "left_out" in f.metadata)
         left_out = {f.name: f.metadata["left_out"] for f in later}
         own = {k: v for k, v in self.params().items() if left_out.get(k, ...) != v}
@@ -152,20 +148,15 @@ class Detector(ABC):
 
     @abstractmethod
     def watch(self, prompt: bytes = b"") -> Watcher[Any]:
-        """The watcher of a new sequence.
-
-        Args:
-            prompt: its text before the first generated token.
-        """
+        """The watcher of a new sequence behind the text `prompt`."""
 
     # What a detector of tokens alone leaves as it is
 
     @property
     def signals(self) -> frozenset[str]:
-        """Names of the numbers that its watchers make of what the model computes.
+        """Names of the numbers that its watchers make of what the model computes, none by default.
 
-        A trace stores them, so that the same verdicts follow without the model. Detectors that make
-        the same numbers share the name; one of tokens alone makes none.
+        A trace stores them, so that the same verdicts follow without the model.
         """
         return frozenset()
 
@@ -184,10 +175,7 @@ class Detector(ABC):
         return self
 
     def anew(self) -> Detector | None:
-        """What watches after an action, behind what was kept; None for nothing.
-
-        A second verdict ends the row, so what only counts is left out.
-        """
+        """The detector of a second verdict, behind what an action kept; None for nothing."""
         return self
 
     def everywhere(self) -> Self:
@@ -195,19 +183,11 @@ class Detector(ABC):
         return replace(self, region="output")
 
     def require_tokens(self, table: Sequence[bytes]) -> None:
-        """Refuse a tokenizer with whose tokens it could never fire; a subclass calls this one.
-
-        Args:
-            table: bytes of each token id.
-        """
+        """Refuse a tokenizer (bytes of each id) with which it could never fire."""
         require_end(table, self.region)
 
     def require_text(self, text: bytes) -> None:
-        """Refuse a finished text on which it could never have fired.
-
-        Args:
-            text: prompt and output.
-        """
+        """Refuse a finished text, prompt and output, on which it could never have fired."""
         require_thinking(text, self.region)
 
 
@@ -217,18 +197,12 @@ D = TypeVar("D", bound=Detector)
 class Watcher(ABC, Generic[D]):
     """One sequence under watch.
 
-    A verdict does not depend on how the stream was cut into `update` calls; after it, further
-    updates give the same verdict.
+    A verdict does not depend on how the stream was cut into `update` calls, and it stays. A watcher
+    that reads what the model computes gets it one step after the token was chosen: `update` sees
+    the token, `see` gets the reading if `wants`, and the next `update` answers. The numbers it
+    makes are its signals; with `recall` the same verdict follows from them.
 
-    A watcher that reads what the model computes gets it one step after the token was chosen:
-    `update` sees the token, `see` gets the reading if `wants`, and the next `update` answers. The
-    numbers it makes are its signals; with `recall` the same verdict follows from them.
-
-    `push` does not see what stands behind the end of the region.
-
-    Args:
-        detector: whose parameters it has.
-        prompt: text before the first generated token, which may have opened the thinking.
+    `prompt` is the text before the first generated token, which may have opened the thinking.
     """
 
     def __init__(self, detector: D, prompt: bytes = b"") -> None:
@@ -270,9 +244,9 @@ class Watcher(ABC, Generic[D]):
     def returns(self) -> Sequence[int]:
         """Numbers of generated tokens that a coming verdict may cut or rewind to.
 
-        All of them, asked after every token. A number is named first while it is `tokens`, the
-        present one: the state is remembered from then until the number is no longer named. None
-        is needed where the verdict keeps all tokens, or where nothing is decoded behind it.
+        A number is named first while it is `tokens`: the loop keeps the state until it is no longer
+        named. None is needed where the verdict keeps all tokens, or where nothing is decoded behind
+        it.
         """
         return ()
 

@@ -28,8 +28,8 @@ class RegionTracker:
     """Follows one generation token by token through its regions.
 
     Thinking goes on where the prompt left it open, and from the token in which the output opens it,
-    up to the token in which it first ends; what opens again behind that is no thinking. A prompt
-    that ends with the end of thinking requests an answer alone.
+    up to the token in which it first ends. A prompt that ends with the end of thinking requests an
+    answer alone.
 
     Args:
         region: what is watched, of `REGIONS`, or None.
@@ -57,7 +57,7 @@ class RegionTracker:
             self.look()
 
     def look(self) -> bool:
-        """Look for a mark that the newest token ended; whether it and what follows is unwatched."""
+        """Look for a mark that the newest token ended; whether nothing more is watched."""
         if self._ended:
             return self.over
         text = b"".join(self.newest)
@@ -81,14 +81,8 @@ def ends_thinking(cue: str) -> bool:
 def is_answering(cue: str, prompt: bytes, output: bytes) -> bool:
     """Whether a generation is past what a cue would bring it to.
 
-    So it is where its output holds the cue. A cue that ends the thinking is also too late where the
-    thinking ended behind all that opened any, be it in the prompt: templates that switch thinking
-    off end it there, and a request may begin its answer itself.
-
-    Args:
-        cue: words that the model would read.
-        prompt: text before the first generated token.
-        output: text generated so far.
+    So it is where its output holds the cue, or, of a cue that ends the thinking, where the thinking
+    ended behind all that opened any, be it in the prompt.
     """
     if not cue:
         return False
@@ -99,12 +93,7 @@ def is_answering(cue: str, prompt: bytes, output: bytes) -> bool:
 
 
 def require_end(table: Sequence[bytes], region: str | None) -> None:
-    """Refuse to watch the thinking alone of a model that has no token to end it.
-
-    Args:
-        table: the bytes of each of its tokens.
-        region: what is watched.
-    """
+    """Refuse to watch the thinking alone of a model that has no token to end it."""
     if region == "thinking" and not any(end in table for end in _ENDS):
         marks = " or ".join(end.decode() for end in _ENDS)
         allowed = f"output: the tokenizer has no token {marks}, so that no thinking would end"
@@ -112,12 +101,7 @@ def require_end(table: Sequence[bytes], region: str | None) -> None:
 
 
 def require_thinking(text: bytes, region: str | None) -> None:
-    """Refuse to watch the thinking alone of a text that has none.
-
-    Args:
-        text: prompt and output.
-        region: what is watched.
-    """
+    """Refuse to watch the thinking alone of a text that has none."""
     if region == "thinking" and not any(mark in text for mark in (*_OPENS, *_ENDS)):
         marks = " or ".join(mark.decode() for mark in _OPENS)
         raise InvalidValue("region", region, f"output: there is no {marks} in prompt or output")

@@ -12,10 +12,8 @@ from lil.trace import Trace
 def replay(trace: Trace, detector: Detector, max_tokens: int | None = None) -> Verdict | None:
     """The verdict `detector` would have given had it watched this generation live, or None.
 
-    A detector does not change tokens before it fires, so a trace decoded without one serves every
-    detector. As in a live run `eos` beats a verdict at the same token and so does the cap: a
-    verdict at the last token of a trace that ended by length is None. A detector that reads hidden
-    states takes from the trace what it made of them then.
+    `eos` beats a verdict at the same token and so does the cap: a verdict at the last token of a
+    trace that ended by length is None. A detector of hidden states reads its signals in the trace.
     `Verdict.token` tokens are kept, `Verdict.step` were decoded and paid.
 
     Args:
@@ -25,8 +23,7 @@ def replay(trace: Trace, detector: Detector, max_tokens: int | None = None) -> V
 
     Raises:
         InvalidValue: the trace was acted upon, so that it is no longer what a detector would have
-            seen; the detector's action goes on after a verdict; or it reads hidden states and the
-            trace has no such signal.
+            seen; the detector's action goes on after a verdict; or the trace lacks its signals.
     """
     if trace.action is not None or trace.dropped:
         raise InvalidValue("trace", "one that was cut and went on", "a trace decoded to its end")
@@ -39,7 +36,7 @@ def replay(trace: Trace, detector: Detector, max_tokens: int | None = None) -> V
 
 
 def watch_trace(trace: Trace, detector: Detector) -> Watcher[Any]:
-    """A watcher at the beginning of this trace, about to see its first token.
+    """A watcher at the beginning of this trace.
 
     Raises:
         InvalidValue: the detector's action goes on after a verdict, or the trace lacks its signals.
@@ -54,13 +51,6 @@ def watch_trace(trace: Trace, detector: Detector) -> Watcher[Any]:
 
 
 def require_stop(detector: Detector, reason: str) -> None:
-    """Refuse a detector after whose verdict the generation goes on.
-
-    Args:
-        reason: why it cannot go on here.
-
-    Raises:
-        InvalidValue: `on_stop` is another action than to stop.
-    """
+    """Refuse a detector after whose verdict the generation goes on, for this reason."""
     if not detector.action.ends:
         raise InvalidValue("on_stop", detector.action.name, f"stop ({detector.name}: {reason})")

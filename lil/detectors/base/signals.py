@@ -25,7 +25,6 @@ class SignalDetector(Detector):
 
     @property
     def signals(self) -> frozenset[str]:
-        """The one signal there is."""
         return frozenset([self.signal])
 
 
@@ -33,11 +32,7 @@ D = TypeVar("D", bound=SignalDetector)
 
 
 class SignalWatcher(Watcher[D]):
-    """Asks at some tokens, and judges when the number has come: one token later.
-
-    A subclass says at which tokens (`asks`), what the number is (`number`), takes it (`take`) and
-    judges (`judge`).
-    """
+    """Asks at some tokens, and judges when the number has come: one token later."""
 
     #: What a token did at which it asks, for messages.
     event: ClassVar[str]

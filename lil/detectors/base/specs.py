@@ -26,8 +26,7 @@ class Defaults:
         params: parameters, by detector.
         actions: parameters of actions, by action.
         weights: files of what was trained on a model, by detector and model.
-        model: the sweep's own model, of which weights are taken where none are named; None requires
-            a name.
+        model: the sweep's own model; None requires a name.
     """
 
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -37,10 +36,7 @@ class Defaults:
 
 
 def to_spec(detector: Detector) -> Spec:
-    """Name, or import path where the name finds another class, and all parameters but the action.
-
-    `build` gives the detector back, with the action "stop".
-    """
+    """The `Spec` of a detector without its action; `build` gives the detector back."""
     kind = type(detector)
     registered = detector.name in DETECTORS.names() and DETECTORS.find(detector.name) is kind
     params = {key: value for key, value in detector.params().items() if key != "on_stop"}
@@ -48,15 +44,7 @@ def to_spec(detector: Detector) -> Spec:
 
 
 def spec_of(value: object, field: str = "detector") -> Spec:
-    """A detector's text, a mapping of its name and parameters, or a `Spec`, as a `Spec`.
-
-    Args:
-        value: what the user wrote.
-        field: what a message calls it.
-
-    Raises:
-        InvalidValue: none of these.
-    """
+    """A detector's text, mapping or `Spec` as a `Spec`; messages call it `field`."""
     if isinstance(value, str):
         return DETECTORS.spec(value)
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
@@ -67,11 +55,7 @@ def spec_of(value: object, field: str = "detector") -> Spec:
 
 
 def build(value: object, field: str = "detector", defaults: Defaults | None = None) -> Detector:
-    """The detector that a text, a mapping or a `Spec` describes.
-
-    Args:
-        value, field: see `spec_of`.
-        defaults: what a sweep adds; None adds nothing.
+    """The detector that a text, a mapping or a `Spec` describes, with a sweep's defaults.
 
     Raises:
         InvalidValue: an unknown detector, parameter or action, a value it refuses, a detector that
@@ -117,11 +101,7 @@ def _weights(name: str, parameter: str, command: str, value: Any, defaults: Defa
 
 
 def part_specs(text: str) -> list[Spec]:
-    """The detectors of `a+b`, the parts of a combined detector.
-
-    Raises:
-        InvalidValue: a part with an action: an action belongs to the whole.
-    """
+    """The detectors of `a+b`; a part has no action of its own."""
     specs = [DETECTORS.spec(part) for part in split(text, "+")]
     for spec in specs:
         if spec.action:
@@ -130,11 +110,7 @@ def part_specs(text: str) -> list[Spec]:
 
 
 def opened(spec: Spec) -> Spec:
-    """`spec`, or the content of the file of `lil calibrate` that it names.
-
-    Raises:
-        InvalidValue: a file that cannot be read, or names no detector that there is.
-    """
+    """`spec`, or the content of the file of `lil calibrate` that it names."""
     if not spec.is_file:
         return spec
     return replace(to_spec(load(spec.name)), action=spec.action)
@@ -145,9 +121,6 @@ def load(path: str | Path) -> Detector:
 
     For another action: `dataclasses.replace(load(path), on_stop="answer")`. A file is data: it
     names what ships or is installed, and no import path.
-
-    Args:
-        path: of the file that `lil calibrate` wrote.
 
     Raises:
         InvalidValue: no such file, another kind of file, a detector that cannot be made, or an
@@ -163,15 +136,7 @@ def load(path: str | Path) -> Detector:
 
 
 def calibrated(text: str, field: str, source: str, allowed: str) -> Spec:
-    """The detector in the text of a file of `lil calibrate`.
-
-    Args:
-        text: content of the file.
-        field, source, allowed: for messages: the field, where the text is from, what it should be.
-
-    Raises:
-        InvalidValue: it is another kind of file.
-    """
+    """The detector in the text of a file of `lil calibrate`; the rest is for messages."""
     try:
         values = json.loads(text)
     except ValueError as error:

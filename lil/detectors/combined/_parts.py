@@ -24,8 +24,7 @@ Parts = str | Sequence[str | Mapping[str, Any] | Detector]
 class Combination(Detector):
     """A detector whose verdict follows from those of its parts.
 
-    What follows a verdict belongs to the whole; an `on_stop` of a part counts for nothing. What is
-    watched too, unless a part has a `region` of its own.
+    What follows a verdict belongs to the whole; so does the region, unless a part has its own.
     """
 
     parts: Parts
@@ -51,12 +50,10 @@ class Combination(Detector):
         return cast("tuple[Detector, ...]", self.parts)
 
     def params(self) -> dict[str, Any]:
-        """The parameters, resolved and JSON-able; of parts, all but the action."""
         parts = [(spec.name, spec.params) for spec in map(to_spec, self.detectors)]
         return {**super().params(), "parts": [{"name": name, **own} for name, own in parts]}
 
     def identity(self) -> dict[str, Any]:
-        """What runs in which it acts are stored under; parts say theirs."""
         parts = [part.identity() for part in self.detectors]
         for part in parts:
             del part["on_stop"]
@@ -64,22 +61,18 @@ class Combination(Detector):
 
     @property
     def uses(self) -> Sequence[Any]:
-        """The parts."""
         return self.detectors
 
     @property
     def signals(self) -> frozenset[str]:
-        """Those of all parts."""
         return frozenset[str]().union(*(part.signals for part in self.detectors))
 
     @property
     def blocks(self) -> frozenset[int]:
-        """Those of all parts."""
         return frozenset[int]().union(*(part.blocks for part in self.detectors))
 
     @property
     def compared(self) -> frozenset[bytes]:
-        """Those of all parts."""
         return frozenset[bytes]().union(*(part.compared for part in self.detectors))
 
     def quiet(self) -> Self:
@@ -88,21 +81,17 @@ class Combination(Detector):
         return replace(self, parts=parts) if parts else self
 
     def everywhere(self) -> Self:
-        """The same with all parts over the whole output."""
         return replace(super().everywhere(), parts=[part.everywhere() for part in self.detectors])
 
     def anew(self) -> Self | None:
-        """The same of what its parts have to say of a second time."""
         parts = [again for part in self.detectors if (again := part.anew()) is not None]
         return replace(self, parts=parts) if parts else None
 
     def require_tokens(self, table: Sequence[bytes]) -> None:
-        """Refuse a tokenizer with whose tokens a part could never fire."""
         for part in self.detectors:
             part.require_tokens(table)
 
     def require_text(self, text: bytes) -> None:
-        """Refuse a finished text on which a part could never have fired."""
         for part in self.detectors:
             part.require_text(text)
 
@@ -128,16 +117,13 @@ class PartWatchers(Watcher[Combination]):
         return [watcher for watcher in self.watchers if not watcher.done]
 
     def returns(self) -> Sequence[int]:
-        """Whatever a part that has not fired yet may return to."""
         return sorted({at for watcher in self._waiting() for at in watcher.returns()})
 
     @property
     def wants(self) -> bool:
-        """Whether a part does."""
         return any(watcher.wants for watcher in self._waiting())
 
     def see(self, reading: Reading) -> None:
-        """What the model computed, for the parts that want it."""
         for watcher in self._waiting():
             if watcher.wants:
                 watcher.see(reading)
@@ -151,6 +137,5 @@ class PartWatchers(Watcher[Combination]):
         return signals
 
     def recall(self, signals: Mapping[str, Signal]) -> None:
-        """Take all parts' numbers from these signals."""
         for watcher in self.watchers:
             watcher.recall(signals)

@@ -13,8 +13,8 @@ from lil.detectors.combined._parts import Combination, PartWatchers
 class Both(Combination):
     """Stops when all of its parts have had a verdict: "a and b".
 
-    Ours. Verdicts need not come at the same token: a part that has had one stays convinced, so one
-    that errs early leaves the decision to the others.
+    Ours. Verdicts need not come at the same token: a part that errs early leaves the decision to
+    the others.
 
     Args:
         parts: `guardian+recurrence`, or names, mappings of `name` and parameters, and detectors.

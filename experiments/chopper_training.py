@@ -60,8 +60,7 @@ def labelled(
     on_run: Callable[[], None] | None = None,
 ) -> list[ChunkedTrace]:
     """Every stored trace of a sweep up to its cap, labelled, but those of nulls, which would count
-    full attention twice; `on_run` is called after each run.
-    """
+    full attention twice; `on_run` is called after each run."""
     traces = []
     for run in study.runs():
         if run.configuration.role != "null" and (record := study.usable(run)) is not None:
@@ -93,18 +92,7 @@ def with_states(
     block: int,
     on_tokens: Callable[[int], None] | None = None,
 ) -> list[ChunkedTrace]:
-    """The same traces, in another order, with the hidden states they were decoded with.
-
-    Args:
-        loaded: the model that made them.
-        study: of the sweep: backends and batch size.
-        traces: from `labelled`.
-        block: whose output is read, see `lil.hidden_states`.
-        on_tokens: called with how many tokens have been read since the last call.
-
-    Raises:
-        InvalidValue: no such block.
-    """
+    """The same traces, in another order, with the hidden states they were decoded with."""
     # Where a penalty chose the tokens, the states are still the backend's.
     groups: list[tuple[Backend, list[ChunkedTrace]]] = []
     for trace in traces:
@@ -123,23 +111,14 @@ def with_states(
 
 
 def require_fifth(problems: Mapping[str, int]) -> None:
-    """Refuse data sets, by their numbers of problems, of which none has a fifth problem.
-
-    Raises:
-        InvalidValue: fewer than five problems in every data set.
-    """
+    """Refuse data sets, by their numbers of problems, of which none has a fifth problem."""
     if max(problems.values(), default=0) < 5:
         allowed = "five or more of one data set: every fifth is held out"
         raise InvalidValue("problems", sum(problems.values()), allowed)
 
 
 def require_chunks(traces: Sequence[ChunkedTrace], model: str) -> None:
-    """Refuse traces in whose texts less than one blank line in ten is one token.
-
-    Raises:
-        InvalidValue: a vocabulary that writes a blank line as two ends of lines: hardly any chunk
-            ever ends.
-    """
+    """Refuse traces in whose texts less than one blank line in ten is one token."""
     blank = sum(len(_BLANK.findall(b"".join(trace.trace.pieces))) for trace in traces)
     ends = sum(len(trace.chunks) for trace in traces)
     if 10 * ends < blank:
@@ -153,11 +132,7 @@ def require_chunks(traces: Sequence[ChunkedTrace], model: str) -> None:
 def held_out_by_problem(
     traces: Sequence[ChunkedTrace],
 ) -> tuple[list[ChunkedTrace], list[ChunkedTrace]]:
-    """Training and evaluation from one sweep: every fifth problem of a data set is held out.
-
-    Raises:
-        InvalidValue: fewer than five problems in every data set.
-    """
+    """Training and evaluation from one sweep: every fifth problem of a data set is held out."""
     items: dict[str, dict[str, None]] = {}
     for trace in traces:
         items.setdefault(trace.run.configuration.dataset, {})[trace.run.item_id] = None
@@ -174,11 +149,7 @@ def _problem(trace: ChunkedTrace) -> tuple[str, str]:
 
 
 def refuse_shared_problems(train: Sequence[ChunkedTrace], held_out: Sequence[ChunkedTrace]) -> None:
-    """Make sure that nothing is measured on a problem it was trained on.
-
-    Raises:
-        InvalidValue: a problem of both.
-    """
+    """Make sure that nothing is measured on a problem it was trained on."""
     shared = set(map(_problem, train)) & set(map(_problem, held_out))
     if shared:
         raise InvalidValue("held-out", min(shared)[1], "other problems than those of the training")
@@ -193,11 +164,7 @@ def fit(
     labeller: Labeller,
     about: dict[str, Any],
 ) -> Classifier:
-    """A classifier from traces with hidden states; `about` are further facts, JSON-able.
-
-    Raises:
-        InvalidValue: no chunk of one class.
-    """
+    """A classifier from traces with hidden states; `about` are further facts, JSON-able."""
     fitted = training.fit(
         torch.cat([trace.states for trace in traces]),
         torch.tensor([label for trace in traces for label in trace.labels]),

@@ -55,9 +55,6 @@ class LilLM(TemplateLM):
         batch_size: rows decoded together; "auto" takes the preset's.
         max_batch_size: ignored.
         arguments: see `experiments.evals.model_args.configuration`.
-
-    Raises:
-        InvalidValue: an argument that cannot be used, or a model the backend does not work with.
     """
 
     def __init__(
@@ -155,11 +152,7 @@ class LilLM(TemplateLM):
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """A conversation as the model's own template writes it.
-
-        Raises:
-            InvalidValue: the tokenizer has no template.
-        """
+        """A conversation as the model's own template writes it."""
         if not self.tokenizer.chat_template:
             allowed = "a model whose tokenizer has a chat template"
             raise InvalidValue("--apply_chat_template", self.loaded.source.name, allowed)
@@ -174,11 +167,7 @@ class LilLM(TemplateLM):
     # Generation
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """The generated texts, cut before the first stop string.
-
-        Raises:
-            InvalidValue: a generation argument that is not supported.
-        """
+        """The generated texts, cut before the first stop string."""
         answers: dict[int, str] = {}
         times: Counter[str] = Counter()
         groups: dict[str, list[tuple[int, lil.Request]]] = defaultdict(list)

@@ -44,9 +44,6 @@ def configuration(arguments: Mapping[str, Any]) -> Config:
     `backend_params.quest.page=16`, `penalty=lz`, `detector=guardian:answer`. The rest but detectors
     and penalties comes from `preset`, by default the demo's for the reasoner and the defaults of
     `Config` for other models.
-
-    Raises:
-        InvalidValue: an unknown argument, or a value that cannot be used.
     """
     left = dict(arguments)
     preset = left.pop("preset", None)
@@ -80,13 +77,7 @@ def configuration(arguments: Mapping[str, Any]) -> Config:
 
 @dataclass(frozen=True)
 class GenerationArguments:
-    """How one generation is asked for.
-
-    Args:
-        until: strings that end it.
-        max_new_tokens: most tokens of it.
-        sampling: temperature, top_k, top_p and seed, under the names `lil.decode` has.
-    """
+    """How one generation is asked for."""
 
     until: tuple[str, ...]
     max_new_tokens: int
@@ -96,11 +87,7 @@ class GenerationArguments:
     def read(
         cls, arguments: Mapping[str, Any], config: Config, max_gen_toks: int
     ) -> GenerationArguments:
-        """Read a task's generation arguments; `config` and `max_gen_toks` hold the defaults.
-
-        Raises:
-            InvalidValue: an argument that is not supported, or a value that cannot be used.
-        """
+        """Read a task's generation arguments; `config` and `max_gen_toks` hold the defaults."""
         left = {name: value for name, value in arguments.items() if value is not None}
         until = left.pop("until", ())
         until = (until,) if isinstance(until, str) else tuple(until)

@@ -241,14 +241,7 @@ RULES: tuple[tuple[str, Callable[[str, Kind, bool], str | None]], ...] = (
 
 
 def find(text: str, kind: Kind, ended: bool, rules: int = len(RULES)) -> StatedAnswer | None:
-    """The answer that an output states, by the first rule that finds one.
-
-    Args:
-        text: the output.
-        kind: of the gold answer: numbers are looked for where it is one.
-        ended: whether the text ended by itself; of one that was cut only marks count.
-        rules: how many of `RULES` are allowed.
-    """
+    """The answer that an output states, by the first rule that finds one."""
     spoken = behind_thinking(text)
     if kind == "number":
         spoken = spoken.translate(_TYPED)

@@ -86,9 +86,6 @@ def spelled(text: str) -> str:
     """The canonical name of a data set: parameters in their order, seed 0 left out.
 
     Nothing is imported; whether there is such a generator is not looked up.
-
-    Raises:
-        InvalidValue: no name of a generator, or parameters that are no values of TOML.
     """
     return PREFIX + str(_spec(text))
 
@@ -121,14 +118,7 @@ class GeneratedProblem:
 
 @dataclass(frozen=True)
 class Generator:
-    """A generator with its parameters.
-
-    Attributes:
-        name: as `spelled` gives it.
-        version: of the package.
-        digest: of version, parameters and the generator's code.
-        size: how many problems it makes.
-    """
+    """A generator with its parameters."""
 
     name: str
     version: str
@@ -137,11 +127,7 @@ class Generator:
     _dataset: Any = dataclasses.field(repr=False, compare=False)
 
     def problem(self, index: int) -> GeneratedProblem:
-        """Problem `index`, from 0; the same each time.
-
-        Raises:
-            InvalidValue: it cannot be made.
-        """
+        """Problem `index`, from 0; the same each time."""
         return _problem(self.name, index)
 
     def solves(self, answer: str, index: int) -> bool:
@@ -158,12 +144,7 @@ class Generator:
 
 
 def generator(name: str) -> Generator:
-    """A generator by the name that somebody typed; the package is imported.
-
-    Raises:
-        InvalidValue: no such package, generator or parameter, a value it refuses, or a generator
-            that is not safe to use or does not make the same problems twice.
-    """
+    """A generator by the name that somebody typed; the package is imported."""
     return _generator(spelled(name))
 
 
@@ -230,11 +211,7 @@ def _problem(name: str, index: int) -> GeneratedProblem:
 
 
 def index_of(made_by: Generator, item_id: str, gold: str) -> int:
-    """Which problem of a generator an id of a store means.
-
-    Raises:
-        InvalidValue: none of it, or one that another version of the package made.
-    """
+    """Which problem of a generator an id of a store means."""
     parts = _ITEM.fullmatch(item_id)
     if parts is None or int(parts["index"]) >= made_by.size:
         raise InvalidValue("problem", item_id, f"a problem of {made_by.name}")
@@ -261,11 +238,7 @@ def _undisturbed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _limited(seconds: int) -> Iterator[None]:
-    """End what takes longer, by an alarm, which the main thread alone can set.
-
-    Raises:
-        TimeoutError: it took longer.
-    """
+    """End what takes longer, by an alarm, which the main thread alone can set."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGALRM"):
         yield
         return

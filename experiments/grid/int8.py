@@ -29,10 +29,6 @@ class Int8Linear(nn.Module):
 
     Sums of products are whole numbers and so exact, which is why a row has the same outputs in
     whatever batch it is.
-
-    Args:
-        linear: the layer, in any floating dtype; it is not kept.
-        place: of this layer among those of its model.
     """
 
     def __init__(self, linear: nn.Linear, place: int = 0) -> None:
@@ -81,12 +77,6 @@ class _Packed:
     Nothing else does anything with them: no graph holds them, and copies of a layer share them.
     Where the kernels add pairs of products in 16 bits (see `saturates`), the weights are the sum of
     two halves of 7 bits, which are multiplied one after the other.
-
-    Args:
-        numbers: (out features, in features), whole, with a sign.
-
-    Raises:
-        InvalidValue: the kernel's products are not those of whole numbers.
     """
 
     def __init__(self, numbers: Tensor) -> None:
@@ -190,10 +180,6 @@ def in_int8(model: Any, device: str) -> Any:
     """A model on a CPU whose linear layers, the language-model head among them, are `Int8Linear`.
 
     Embeddings, norms and layers of other kinds stay as they are.
-
-    Raises:
-        InvalidValue: another device, a build of torch without these kernels or with kernels that
-            multiply wrongly, or a model of other layers alone.
     """
     if device != "cpu":
         raise InvalidValue("weights", "int8", f"stored on {device}: whole numbers are for CPUs")

@@ -78,17 +78,7 @@ class LoadedModel:
 def find(
     name: str, revision: str | None = None, *, here: bool = False, weights: str = "stored"
 ) -> ModelSource:
-    """Locate a model and make sure that it can generate text, without loading its weights.
-
-    Args:
-        name: `reasoner`, a folder, a GGUF file, `smollm2` or a hub id.
-        revision: of a hub model.
-        here: take a hub model from the hub's cache alone; nothing is fetched.
-        weights: one of `config.WEIGHTS`.
-
-    Raises:
-        InvalidValue: not found, or not a causal language model.
-    """
+    """Locate a model and make sure that it can generate text, without loading its weights."""
     source = _located(name, revision, here)
     if weights == "stored":
         return source
@@ -206,11 +196,7 @@ def _require_causal(name: str, architectures: Any, model_type: Any) -> None:
 
 
 def resolve_device(device: str) -> str:
-    """The device `auto` stands for, or the one named if it is there.
-
-    Raises:
-        InvalidValue: no such device here.
-    """
+    """The device `auto` stands for, or the one named if it is there."""
     import torch
 
     if device == "auto":
@@ -232,15 +218,7 @@ def gpus() -> int:
 
 
 def load_tokenizer(source: ModelSource, *, here: bool = False) -> Any:
-    """The tokenizer alone; nothing in a model's folder is asked about or run.
-
-    Args:
-        source: from `find`.
-        here: take a hub model's from the hub's cache alone.
-
-    Raises:
-        InvalidValue: missing or unreadable.
-    """
+    """The tokenizer alone; nothing in a model's folder is asked about or run."""
     from transformers import AutoTokenizer
 
     # transformers would take a folder that is gone for a hub id.
@@ -267,18 +245,7 @@ def _reason(error: Exception) -> str:
 def load(
     source: ModelSource, dtype: str, device: str, device_map: str | None = None
 ) -> LoadedModel:
-    """Read the weights and the tokenizer.
-
-    Args:
-        source: from `find`.
-        dtype: as in `config.DTYPES`.
-        device: as `resolve_device` gave it.
-        device_map: instead, as `from_pretrained` takes it: weights are read to where they belong.
-
-    Raises:
-        InvalidValue: unreadable, incomplete, a tokenizer is missing, a map that spreads the
-            model over devices, or weights that this device or processor does not multiply.
-    """
+    """Read the weights and the tokenizer."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -321,25 +288,14 @@ def load(
 
 
 class Shelf:
-    """Room for one model: the one before is let go before the next is read.
-
-    Args:
-        dtype, device, device_map: as `load` takes them.
-
-    Attributes:
-        device: where models are; with a map known once the first is loaded.
-    """
+    """Room for one model: the one before is let go before the next is read."""
 
     def __init__(self, dtype: str, device: str, device_map: str | None = None) -> None:
         self.dtype, self.device, self.device_map = dtype, device, device_map
         self._loaded: LoadedModel | None = None
 
     def take(self, source: ModelSource) -> LoadedModel:
-        """The model, loaded if it is not there already.
-
-        Raises:
-            InvalidValue: as `load`.
-        """
+        """The model, loaded if it is not there already."""
         if self._loaded is None or self._loaded.source != source:
             self._loaded = None
             self._loaded = load(source, self.dtype, self.device, self.device_map)
@@ -353,12 +309,7 @@ class Shelf:
 
 
 def use_threads(threads: int | None, workers: int = 1) -> int:
-    """Set torch's CPU threads; their number.
-
-    Args:
-        threads: None for all cores, or for OMP_NUM_THREADS where that is set.
-        workers: processes that share the cores out between them.
-    """
+    """Set torch's CPU threads; their number."""
     import torch
 
     if threads is None and "OMP_NUM_THREADS" not in os.environ:
@@ -400,14 +351,7 @@ class Tokenizer:
 
 
 def find_tokenizer(name: str) -> Tokenizer:
-    """A model's tokenizer alone, for texts from elsewhere; none of its weights are needed.
-
-    Args:
-        name: `reasoner`, a folder, a GGUF file or a hub id.
-
-    Raises:
-        InvalidValue: none there, or one whose tokens have no bytes of their own.
-    """
+    """A model's tokenizer alone, for texts from elsewhere; none of its weights are needed."""
     from transformers import AutoTokenizer
 
     from lil import token_bytes

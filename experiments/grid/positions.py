@@ -23,15 +23,7 @@ class Prompt(NamedTuple):
 
 
 def positions(source: ModelSource, *, here: bool = False) -> int | None:
-    """Tokens that a model was made for, by its config; None where that names no number.
-
-    Args:
-        source: the model, found.
-        here: take what is here alone; nothing is fetched.
-
-    Raises:
-        InvalidValue: its config cannot be read.
-    """
+    """Tokens that a model was made for, by its config; None where that names no number."""
     from lil.decoding.options import positions_of
 
     return _from_config(source, positions_of, here)
@@ -41,9 +33,6 @@ def counted_layers(source: ModelSource) -> dict[str, int]:
     """What a manifest says of a model in which some layers hold no keys; nothing of others.
 
     Budgets, and all numbers of keys and bytes, are of the layers with keys alone.
-
-    Raises:
-        InvalidValue: its config cannot be read.
     """
     from attention.families import key_layers
 
@@ -56,20 +45,12 @@ def counted_layers(source: ModelSource) -> dict[str, int]:
 
 
 def layers(source: ModelSource) -> int:
-    """Layers of a model.
-
-    Raises:
-        InvalidValue: its config cannot be read.
-    """
+    """Layers of a model."""
     return _from_config(source, lambda config: int(config.get_text_config().num_hidden_layers))
 
 
 def generation(source: ModelSource) -> Any:
-    """How a model generates: its own file, or what its config says.
-
-    Raises:
-        InvalidValue: its config cannot be read.
-    """
+    """How a model generates: its own file, or what its config says."""
     from transformers import GenerationConfig
 
     try:
@@ -98,17 +79,7 @@ def _from_config(source: ModelSource, ask: Callable[[Any], X], here: bool = Fals
 def require_room(
     model: str, most: int | None, prompts: Iterable[Prompt], *, beyond: bool = False
 ) -> None:
-    """Refuse prompts that fill the positions, before anything is decoded.
-
-    Args:
-        model: its name.
-        most: its positions, in tokens; None: no number is known.
-        prompts: of all its problems.
-        beyond: whether that was asked for.
-
-    Raises:
-        InvalidValue: one leaves no room for a token; it is named, with the others.
-    """
+    """Refuse prompts that fill the positions, before anything is decoded."""
     if most is None or beyond:
         return
     every = list(prompts)

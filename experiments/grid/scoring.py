@@ -44,13 +44,7 @@ LIMIT = 5
 
 @dataclass(frozen=True)
 class Judgement:
-    """What was made of a text.
-
-    Attributes:
-        correct: None where that cannot be said: no accepted answer, or a scorer that is not here.
-        rule: by which its answer was found, or it was found right; None without one.
-        answer: as it stands in the text; None where none was found, or nobody says which.
-    """
+    """What was made of a text."""
 
     correct: bool | None
     rule: str | None = None
@@ -94,11 +88,7 @@ class OwnScorer:
         item: str,  # noqa: ARG002 - a function judges by output and answer
         ended: bool,  # noqa: ARG002
     ) -> Judgement:
-        """Right if the function accepts it with any of the answers.
-
-        Raises:
-            InvalidValue: it fails, or returns something else.
-        """
+        """Right if the function accepts it with any of the answers."""
         for gold in accepted:
             try:
                 verdict = self.score(text, gold)
@@ -115,22 +105,13 @@ class OwnScorer:
 
 @dataclass(frozen=True)
 class GymScorer:
-    """The scorer of a generator of reasoning-gym.
-
-    Args:
-        path: the data set's name, `gym:...`.
-        digest: of version, parameters and code.
-    """
+    """The scorer of a generator of reasoning-gym."""
 
     path: str
     digest: str
 
     def judged(self, text: str, accepted: tuple[str, ...], item: str, ended: bool) -> Judgement:
-        """Right if the generator gives the answer 1.0, as it stands or without signs around it.
-
-        Raises:
-            InvalidValue: the package is not here, or of another version than made the problem.
-        """
+        """Right if the generator gives the answer 1.0, as it stands or without signs around it."""
         generator = gym.generator(self.path)
         index = gym.index_of(generator, item, accepted[0])
         stated = answers.find(text, "words", ended, rules=len(answers.RULES) - 1)
@@ -152,11 +133,7 @@ def is_path(scorer: str) -> bool:
 
 
 def load(path: str) -> Scorer:
-    """Import a scorer of one's own, as `module:function` typed by the user, or a generator's.
-
-    Raises:
-        InvalidValue: it cannot be imported, or is no function of an output and an answer.
-    """
+    """Import a scorer of one's own, as `module:function` typed by the user, or a generator's."""
     if gym.is_named(path):
         generator = gym.generator(path)
         return GymScorer(path, generator.digest)
@@ -173,11 +150,7 @@ def load(path: str) -> Scorer:
 
 
 def loaded(*scorers: str) -> Scorers:
-    """What names that the user typed need: nothing for those that ship.
-
-    Raises:
-        InvalidValue: as `load`.
-    """
+    """What names that the user typed need: nothing for those that ship."""
     return {scorer: load(scorer) for scorer in scorers if is_path(scorer)}
 
 
@@ -199,9 +172,6 @@ def judged(
         own: scorers that do not ship and are here.
         item: id of the problem, by which a generator knows it.
         ended: whether the text ended by itself.
-
-    Raises:
-        InvalidValue: an unknown scorer, or one of one's own that fails.
     """
     accepted = accepted_answers(gold)
     if is_path(scorer):
@@ -250,12 +220,7 @@ def _same(answer: str, gold: str) -> bool | None:
 
 
 def reason(judgement: Judgement, gold: Gold, scorer: str) -> str:
-    """Why an output counts as right, as wrong, or as neither, in words.
-
-    Args:
-        judgement: of `judged`.
-        gold, scorer: as there.
-    """
+    """Why an output counts as right, as wrong, or as neither, in words."""
     accepted = accepted_answers(gold)
     shown = " or ".join(map(repr, accepted))
     if not accepted or scorer == "none":
@@ -303,14 +268,6 @@ def require(scorer: str, dataset: str, golds: Iterable[Gold] = ()) -> None:
     """Refuse a data set whose answers cannot be judged here, before anything is decoded.
 
     Numbers are compared without math-verify.
-
-    Args:
-        scorer: of some of its problems.
-        dataset: named in the message.
-        golds: their accepted answers.
-
-    Raises:
-        InvalidValue: mathematics without math-verify.
     """
     if scorer not in ("math", "stated") or has_math_verify():
         return

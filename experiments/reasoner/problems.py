@@ -20,15 +20,7 @@ SPLITS = ("train", "test", "study", "heldout")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What problems of a level are made of.
-
-    Args:
-        steps: fewest and most needed computations.
-        distractors: facts nobody needs.
-        rivals: more of them, that start from an operand of a needed fact.
-        retold: share of the facts that stand in the prompt twice, in different words; above 0,
-            facts are told in twice as many forms.
-    """
+    """What problems of a level are made of."""
 
     steps: tuple[int, int]
     distractors: int
@@ -89,11 +81,7 @@ class Problem:
 
 
 def problem(level: str, split: str, index: int) -> Problem:
-    """The `index`-th problem of a level and split.
-
-    Raises:
-        InvalidValue: unknown level or split, negative index.
-    """
+    """The `index`-th problem of a level and split."""
     if level not in RECIPES:
         raise InvalidValue("level", level, f"one of {', '.join(RECIPES)}", list(RECIPES))
     if split not in SPLITS:

@@ -55,11 +55,7 @@ class Item:
     messages: tuple[tuple[str, str], ...] = ()
 
     def prompt_ids(self, tokenizer: Any) -> list[int]:
-        """The prompt as the model sees it, in token ids.
-
-        Raises:
-            InvalidValue: a system prompt or a chat that the tokenizer has no place for.
-        """
+        """The prompt as the model sees it, in token ids."""
         if self.messages:
             return prompts.chat_ids(tokenizer, self.messages, self.system)
         return prompts.token_ids(tokenizer, self.message, self.chat, self.system)
@@ -84,11 +80,7 @@ class ProblemChoice:
 
     @classmethod
     def of(cls, config: Config) -> ProblemChoice:
-        """What a configuration says.
-
-        Raises:
-            InvalidValue: a template that cannot be used.
-        """
+        """What a configuration says."""
         file = config.prompt_template
         return cls(
             config.sample,
@@ -119,22 +111,14 @@ class DataSet:
         return known | dict(self.source)
 
     def require_judges(self) -> None:
-        """Refuse what cannot be judged here, before anything is decoded.
-
-        Raises:
-            InvalidValue: mathematics without math-verify.
-        """
+        """Refuse what cannot be judged here, before anything is decoded."""
         for scorer in {item.scorer for item in self.items}:
             golds = (item.gold for item in self.items if item.scorer == scorer)
             scoring.require(scorer, self.name, golds)
 
 
 def load_all(config: Config) -> dict[str, DataSet]:
-    """Every data set of a configuration, by name.
-
-    Raises:
-        InvalidValue: as `load`, or a template that cannot be used.
-    """
+    """Every data set of a configuration, by name."""
     choice = ProblemChoice.of(config)
     sets = expand(config.datasets)
     return {name: load_set(name, config.split, config.limit, choice) for name in sets}
@@ -155,10 +139,6 @@ def load_set(dataset: str, split: str, limit: int | None, choice: ProblemChoice)
         split: of the reasoner's problems.
         limit: how many behind the choice's offset; None for all.
         choice: which problems, and their prompts.
-
-    Raises:
-        InvalidValue: an unknown name, an unreadable file, a missing column, no `datasets` package,
-            a template with an unknown name.
     """
     if dataset in RECIPES:
         items = [_reasoner_item(dataset, split, i, choice) for i in _of_level(limit, choice)]
@@ -195,9 +175,6 @@ def typed(text: str, choice: ProblemChoice) -> Item:
     """A typed prompt as a problem without an answer.
 
     It goes through the model's chat template where there is one, and through the choice's template.
-
-    Raises:
-        InvalidValue: no text, or a template with another name than {problem} in it.
     """
     if not text.strip():
         raise InvalidValue("prompt", text, "a text")

@@ -20,11 +20,7 @@ def is_named(name: str) -> bool:
 
 
 def checked(name: str) -> str:
-    """The name of a data set in a package, if it is one; nothing is looked up.
-
-    Raises:
-        InvalidValue: it is none.
-    """
+    """The name of a data set in a package, if it is one; nothing is looked up."""
     package, *parts = PurePosixPath(name.removeprefix(PREFIX)).parts or ("",)
     if not package.isidentifier() or not parts or ".." in parts:
         allowed = f"{PREFIX}NAME/FILE with an importable package and a JSONL or CSV file in it"
@@ -33,11 +29,7 @@ def checked(name: str) -> str:
 
 
 def path(name: str) -> Path:
-    """Where the file lies.
-
-    Raises:
-        InvalidValue: no such package, or no such file in it.
-    """
+    """Where the file lies."""
     package, *parts = PurePosixPath(checked(name).removeprefix(PREFIX)).parts
     try:
         spec = importlib.util.find_spec(package)  # of a package on the top level: nothing is run

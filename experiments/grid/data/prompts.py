@@ -29,11 +29,7 @@ PROBLEM = "problem"
 
 
 def read_template(file: str) -> str:
-    """The text of a template's file, without a last line break.
-
-    Raises:
-        InvalidValue: unreadable, braces that do not pair, or no name in it.
-    """
+    """The text of a template's file, without a last line break."""
     field = "prompt_template"
     try:
         text = Path(file).read_text(encoding="utf-8").removesuffix("\n")
@@ -63,18 +59,7 @@ def _names(text: str, file: str) -> list[str]:
 def fill(
     text: str, file: str, question: str, columns: Mapping[str, Any], answer_column: str | None
 ) -> str:
-    """A template with a problem's values in it.
-
-    Args:
-        text: from `read_template`.
-        file: where it is from, for messages.
-        question: what `{problem}` stands for.
-        columns: the problem's columns by name.
-        answer_column: the column of the gold answer, which no prompt may show, if there is one.
-
-    Raises:
-        InvalidValue: a name that is neither `problem` nor a column.
-    """
+    """A template with a problem's values in it."""
     known = {
         PROBLEM: question,
         **{k: v for k, v in columns.items() if k not in (PROBLEM, answer_column)},
@@ -98,18 +83,7 @@ def _allowed(known: Collection[str], answer_column: str | None) -> str:
 
 
 def token_ids(tokenizer: Any, message: str, chat: bool, system: str | None) -> list[int]:
-    """A prompt as the model sees it.
-
-    Args:
-        tokenizer: the model's.
-        message: what the user says.
-        chat: whether it goes through the chat template, where the tokenizer has one.
-        system: said before it; None for nothing.
-
-    Raises:
-        InvalidValue: a system prompt without a chat template, or one that refuses it or the
-            question.
-    """
+    """A prompt as the model sees it."""
     if system is not None and not (chat and tokenizer.chat_template):
         why = "the tokenizer has none" if chat else "prompts used as they are go through none"
         allowed = f"no system prompt without a chat template: {why} (write it into the template)"
@@ -121,17 +95,7 @@ def token_ids(tokenizer: Any, message: str, chat: bool, system: str | None) -> l
 
 
 def chat_ids(tokenizer: Any, messages: Sequence[tuple[str, str]], system: str | None) -> list[int]:
-    """A chat as the model sees it, its own turn next.
-
-    Args:
-        tokenizer: the model's.
-        messages: (role, content) of each.
-        system: said before them; None for nothing.
-
-    Raises:
-        InvalidValue: no chat template, one that refuses these messages, or a system prompt where
-            the messages have one.
-    """
+    """A chat as the model sees it, its own turn next."""
     if not tokenizer.chat_template:
         allowed = "a model with a chat template for a column of messages: the tokenizer has none"
         raise InvalidValue("messages", messages[-1][1][:60], allowed)
@@ -162,13 +126,7 @@ def _rendered(
 
 
 def unknown_words(tokenizer: Any, prompts: Sequence[Sequence[int]], named: str) -> list[str]:
-    """A notice where prompts hold words that the tokenizer does not have; none where they do not.
-
-    Args:
-        tokenizer: the model's.
-        prompts: token ids.
-        named: what the notice begins with: the data set.
-    """
+    """A notice where prompts hold words that the tokenizer does not have; none where they do not."""
     unknown = tokenizer.unk_token_id
     if unknown in (None, tokenizer.bos_token_id, tokenizer.eos_token_id):  # which say other things
         return []

@@ -46,12 +46,6 @@ def chosen(
 
     A sample is the same for every model and backend, and a larger one holds the smaller one of the
     same seed.
-
-    Args:
-        limit: the first so many; None for all.
-        sample: so many at random instead.
-        seed: of the sample.
-        offset: the first so many are left out, unless it is a sample.
     """
     if sample is None:
         return list(range(offset, total if limit is None else min(offset + limit, total)))
@@ -66,12 +60,7 @@ def file_rows(
     path: Path, limit: int | None, sample: int | None, seed: int, offset: int = 0
 ) -> Rows:
     """Rows of a JSONL file, or of a CSV file with a header, where empty lines are none; or of a
-    folder of TOML files.
-
-    Raises:
-        InvalidValue: an unreadable file, or a line that is no JSON object of plain values, or has
-            other columns than the header.
-    """
+    folder of TOML files."""
     if path.is_dir():
         return folder_rows(path, limit, sample, seed, offset)
     try:
@@ -99,11 +88,7 @@ def file_rows(
 def folder_rows(
     folder: Path, limit: int | None, sample: int | None, seed: int, offset: int = 0
 ) -> Rows:
-    """Rows of a folder of TOML files, one a problem, by name; what is called `id` is its name too.
-
-    Raises:
-        InvalidValue: no such file there, one that cannot be read, or one that is no TOML.
-    """
+    """Rows of a folder of TOML files, one a problem, by name; what is called `id` is its name too."""
     files = sorted(folder.glob("*.toml"))
     if not files:
         raise InvalidValue("dataset", str(folder), "a folder with TOML files in it, one a problem")
@@ -192,17 +177,7 @@ def hub_rows(
     seed: int,
     offset: int = 0,
 ) -> Rows:
-    """Rows of a data set on the hub.
-
-    Args:
-        name: as typed, for messages.
-        where: hub id, configuration, split.
-        revision: commit, tag or branch; None for the newest.
-        limit, sample, seed, offset: as `chosen` takes them.
-
-    Raises:
-        InvalidValue: no `datasets` package, or a hub that cannot be reached.
-    """
+    """Rows of a data set on the hub."""
     try:
         import datasets
     except ImportError as error:
@@ -238,11 +213,7 @@ LONGEST_ID = 200
 
 
 def id_of(row: Row, columns: tuple[str, ...]) -> str:
-    """What the first of these columns that is there calls the problem; else its number.
-
-    Raises:
-        InvalidValue: neither a number nor a short text.
-    """
+    """What the first of these columns that is there calls the problem; else its number."""
     for column in columns:
         value = row.values.get(column)
         if value in (None, ""):
@@ -256,11 +227,7 @@ def id_of(row: Row, columns: tuple[str, ...]) -> str:
 
 
 def text_of(row: Row, column: str) -> str:
-    """A column that has to be a text.
-
-    Raises:
-        InvalidValue: it is none.
-    """
+    """A column that has to be a text."""
     value = row.values[column]
     if not isinstance(value, str) or not value.strip():
         raise InvalidValue(f"{column} in {row.place}", value, "a text")
@@ -268,11 +235,7 @@ def text_of(row: Row, column: str) -> str:
 
 
 def messages_of(row: Row, column: str) -> tuple[tuple[str, str], ...]:
-    """A chat, (role, content) a message, of which the model writes the next.
-
-    Raises:
-        InvalidValue: it is no list of {"role": ..., "content": ...}, or ends with the assistant's.
-    """
+    """A chat, (role, content) a message, of which the model writes the next."""
     where, value = f"{column} in {row.place}", row.values[column]
     if not isinstance(value, list) or not value:
         allowed = 'a list of {"role": ..., "content": ...}'
@@ -295,17 +258,7 @@ def gold_of(
     row: Row, column: str | None, behind_marks: bool = False, derived: bool = False
 ) -> Gold:
     r"""The answer alone: what follows `####`, or is in the last `\boxed{}`, of a derivation; of a
-    list each; or none.
-
-    Args:
-        row: the problem.
-        column: that has it; None where no column does.
-        behind_marks: whether every answer has a derivation that ends with `####`.
-        derived: whether every answer has one, by whichever mark.
-
-    Raises:
-        InvalidValue: something that is no answer, or that two marks say differently.
-    """
+    list each; or none."""
     answer = None if column is None else row.values[column]
     if answer is None:
         return None
@@ -342,11 +295,7 @@ def _gold(row: Row, column: str | None, answer: Any, behind_marks: bool, derived
 
 
 def require_one_line(row: Row, column: str | None, gold: Gold) -> None:
-    """Refuse an answer of several lines: which of its numbers is meant, nobody says.
-
-    Raises:
-        InvalidValue: it is one.
-    """
+    """Refuse an answer of several lines: which of its numbers is meant, nobody says."""
     for answer in gold if isinstance(gold, tuple) else (gold or "",):
         if "\n" in answer:
             allowed = "an answer alone, or a derivation with it behind #### or in \\boxed{}"

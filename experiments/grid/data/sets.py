@@ -73,11 +73,7 @@ def holds_problems(name: str) -> bool:
 
 def expand(datasets: Iterable[str]) -> tuple[str, ...]:
     """The data sets one by one: `reasoner` is easy, medium and hard; revisions are taken off, and
-    generators are spelled as they are kept.
-
-    Raises:
-        InvalidValue: neither a known name nor a file, or one data set at two revisions.
-    """
+    generators are spelled as they are kept."""
     out: list[str] = []
     revisions: dict[str, str] = {}
     for typed in datasets:

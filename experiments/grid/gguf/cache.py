@@ -40,17 +40,7 @@ def is_gguf(name: str) -> bool:
 
 
 def converted(name: str, path: Path, sha256: str | None = None) -> tuple[Path, str]:
-    """The folder of a GGUF file's model and its identity, converted where it is not there yet.
-
-    Args:
-        name: as typed, for messages.
-        path: of the file.
-        sha256: that the file has to have; None for any.
-
-    Raises:
-        InvalidValue: no such file, one that cannot be read rightly, another digest, or a cache
-            that cannot be used. Nothing is left in the cache.
-    """
+    """The folder of a GGUF file's model and its identity, converted where it is not there yet."""
     with _refusing("model", name, path):
         digest = _digest(path)
         if sha256 is not None and digest != sha256:
@@ -68,11 +58,7 @@ def converted(name: str, path: Path, sha256: str | None = None) -> tuple[Path, s
 
 
 def tokenizer(name: str, path: Path) -> Any:
-    """The tokenizer of a GGUF file alone.
-
-    Raises:
-        InvalidValue: no such file, or one that cannot be read rightly.
-    """
+    """The tokenizer of a GGUF file alone."""
     with _refusing("tokenizer", name, path):
         header = _checked_header(path)
         with _linked(path, None) as link:

@@ -37,12 +37,7 @@ _LONGEST_TOKEN = 1024
 
 
 def require_known(header: Header) -> None:
-    """Refuse a file that transformers would read as another model, before a weight is read.
-
-    Raises:
-        UnreadableFile: another architecture, vocabulary or way to cut texts, values or tensors
-            that transformers passes over, or sizes that do not fit together.
-    """
+    """Refuse a file that transformers would read as another model, before a weight is read."""
     values = header.values
     name = values.get("general.architecture")
     if name not in ARCHITECTURES:
@@ -75,12 +70,7 @@ def require_known(header: Header) -> None:
 
 
 def require_same(header: Header, model: Any) -> None:
-    """Refuse a model that transformers made and that is not the file's.
-
-    Raises:
-        UnreadableFile: another class, other sizes, tensors that were not used, or numbers that are
-            not finite.
-    """
+    """Refuse a model that transformers made and that is not the file's."""
     name, config = header.values["general.architecture"], model.config
     if type(model).__name__ != ARCHITECTURES[name]:
         raise UnreadableFile(f"transformers makes {type(model).__name__} of it")

@@ -36,11 +36,7 @@ class Header:
 
 
 def read_header(file: BinaryIO) -> Header:
-    """Read the header of an open file, and none of its weights.
-
-    Raises:
-        UnreadableFile: it is no GGUF file, has another version, or claims more than it holds.
-    """
+    """Read the header of an open file, and none of its weights."""
     file.seek(0)
     data = file.read(min(os.fstat(file.fileno()).st_size, MOST_BYTES))
     if data[:4] != b"GGUF":

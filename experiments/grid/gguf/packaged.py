@@ -29,11 +29,7 @@ PACKAGED = {
 
 
 def located(name: str) -> tuple[Path, str]:
-    """The path of a packaged model, and the digest that it has to have.
-
-    Raises:
-        InvalidValue: its package is not installed, or has no such file.
-    """
+    """The path of a packaged model, and the digest that it has to have."""
     model = PACKAGED[name]
     try:
         files = metadata.files(model.package) or []

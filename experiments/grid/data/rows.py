@@ -88,7 +88,7 @@ def file_rows(
 def folder_rows(
     folder: Path, limit: int | None, sample: int | None, seed: int, offset: int = 0
 ) -> Rows:
-    """Rows of a folder of TOML files, one a problem, by name; what is called `id` is its name too."""
+    """Rows of a folder of TOML files, one a problem; its name is its id."""
     files = sorted(folder.glob("*.toml"))
     if not files:
         raise InvalidValue("dataset", str(folder), "a folder with TOML files in it, one a problem")

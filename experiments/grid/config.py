@@ -443,10 +443,6 @@ class Config:
         """Most tokens a sparse run may generate, from what full attention took (None: unknown).
 
         Where full attention failed on a problem there is no length to double, so its own cap holds.
-
-        Args:
-            full_tokens: the longest of full attention's samples of the problem.
-            factor: another of `factors` than the largest.
         """
         times = factor or self.cap_factor
         if times is None or full_tokens is None:
@@ -455,15 +451,7 @@ class Config:
 
 
 def check(values: Mapping[str, object], source: str) -> dict[str, Any]:
-    """Every value checked and brought to its type; a key nobody knows fails with the nearest match.
-
-    Args:
-        values: keys of `Config` and their raw values.
-        source: where they come from, named in the message.
-
-    Raises:
-        InvalidValue: an unknown key or a value out of range.
-    """
+    """Every value, checked and of its type; an unknown key is refused with the nearest match."""
     known = {f.name: f.metadata["check"] for f in dataclasses.fields(Config)}
     checked = {}
     for key, value in values.items():

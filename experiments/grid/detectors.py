@@ -28,19 +28,12 @@ def build_detectors(config: Config) -> list[Detector]:
 
     An entry may bring parameters of its own, as `guardian(f=250):answer`; the others are those of
     `detector_params`.
-
-    Raises:
-        InvalidValue: an unknown detector or parameter, or a value it refuses.
     """
     return detectors_of(config)[0]
 
 
 def detectors_of(config: Config) -> tuple[list[Detector], dict[str, InvalidValue]]:
-    """The detectors of a configuration, and why others that a store names are not here.
-
-    Raises:
-        InvalidValue: as `build_detectors`; of a store's detectors none is raised.
-    """
+    """The detectors of a configuration, and why others that a store names are not here."""
     detectors: list[Detector] = []
     absent: dict[str, InvalidValue] = {}
     defaults = defaults_of(config)
@@ -88,11 +81,7 @@ def _require_actions(config: Config) -> None:
 
 
 def choices_of(settings: Iterable[str]) -> Choices:
-    """The values to try that are typed as `NAME.PARAMETER=VALUE,...`.
-
-    Raises:
-        InvalidValue: another form, or no value.
-    """
+    """The values to try that are typed as `NAME.PARAMETER=VALUE,...`."""
     choices: Choices = {}
     for text in settings:
         keys, raw = setting("detector_params." + text.strip().removeprefix("detector_params."))
@@ -107,15 +96,6 @@ def combined(config: Config, specs: Sequence[Spec], choices: Choices) -> list[De
     """Each detector with every combination of the values to try, equal ones once.
 
     A file of `lil calibrate` stays as it is.
-
-    Args:
-        config: of the sweep.
-        specs: detectors; where all are files, also those that there are values for.
-        choices: values to try.
-
-    Raises:
-        InvalidValue: an unknown detector or parameter, a value it refuses, or values for a detector
-            that is not named.
     """
     specs = list(specs)
     if all(spec.is_file for spec in specs):

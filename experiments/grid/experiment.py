@@ -65,16 +65,7 @@ class Experiment:
 
     @classmethod
     def from_config(cls, config: Config, *, local_only: bool = False) -> Experiment:
-        """Build everything, and refuse the first thing that cannot be used.
-
-        Args:
-            config: a checked configuration.
-            local_only: fetch nothing; models and data sets that are not here are left out.
-
-        Raises:
-            InvalidValue: an unknown name, a value that a class refuses, or a file or a model that
-                cannot be read.
-        """
+        """Build everything, and refuse the first thing that cannot be used."""
         backends = tuple(build_backends(config))
         penalties = tuple(build_penalties(config))
         detectors = tuple(build_detectors(config))

@@ -110,15 +110,7 @@ class Configuration:
 
 
 def run_id(configuration: Configuration, item_id: str, prompt: str, sample_index: int) -> str:
-    """The identity of one decode run, 32 hexadecimal digits.
-
-    Args:
-        configuration: what it shares with other runs. The model's name is left out:
-            the digest says which weights they are, from whatever folder they came.
-        item_id: of the problem; the random stream of a row depends on it.
-        prompt: `prompt_digest` of the prompt.
-        sample_index: which of several outputs of the same problem.
-    """
+    """The identity of one decode run, 32 hexadecimal digits."""
     return digest(
         {
             "version": VERSION,

@@ -45,13 +45,7 @@ class PlannedProblem(NamedTuple):
 
     @classmethod
     def of(cls, item: Item, prompt_ids: Sequence[int], positions: int | None) -> PlannedProblem:
-        """A problem of a data set, put to a model.
-
-        Args:
-            item: the problem.
-            prompt_ids: its prompt.
-            positions: of the model, in tokens; None: no number is known.
-        """
+        """A problem of a data set, put to a model."""
         room = None if positions is None else max(0, positions - len(prompt_ids))
         return cls(item.id, prompt_digest(prompt_ids), item.gold, item.scorer, room)
 
@@ -147,15 +141,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], what: str = "plan") -> Plan:
-        """The plan as `to_dict` gave it.
-
-        Args:
-            values: from JSON.
-            what: where they come from, named in the message.
-
-        Raises:
-            InvalidValue: they are no plan, or one that does not fit together.
-        """
+        """The plan as `to_dict` gave it."""
         fields = schema.checked(values, _Fields, what)
         items = {(entry.model, entry.dataset): entry.problems for entry in fields.items}
         plan = cls(fields.configurations, items, fields.samples_per_problem)
@@ -209,10 +195,6 @@ def build_backends(config: Config) -> list[Backend]:
 
     An entry may bring parameters of its own, as `oracle(budget=16)`; the others are those of
     `backend_params`.
-
-    Raises:
-        InvalidValue: an unknown backend or parameter, a budget a method cannot work with, or two
-            methods of one name.
     """
     from attention.methods import METHODS
 
@@ -283,9 +265,6 @@ def build_penalties(config: Config) -> list[Penalties]:
 
     An entry may bring parameters of its own, as `repetition(penalty=1.2)`, so that one penalty is
     tried at several strengths; the others are those of `penalty_params`.
-
-    Raises:
-        InvalidValue: an unknown penalty or parameter, or a value it refuses.
     """
     from lil.penalties import PENALTIES
 

@@ -33,11 +33,7 @@ def _is_toml(name: str) -> bool:
 
 
 def preset_text(name: str) -> str:
-    """The TOML of a preset, by name or by the path of a file of one's own.
-
-    Raises:
-        InvalidValue: no such preset or file.
-    """
+    """The TOML of a preset, by name or by the path of a file of one's own."""
     if _is_toml(name) or "/" in name:
         try:
             return Path(name).read_text(encoding="utf-8")
@@ -108,13 +104,7 @@ def _choose(layer: dict[str, Any]) -> None:
 
 
 def _with_opened(detectors: tuple[str, ...]) -> tuple[str, ...]:
-    """Detectors as typed, with name and parameters in place of a file.
-
-    So a sweep's manifest says what was used, wherever the file may be later.
-
-    Raises:
-        InvalidValue: a file that cannot be read, or names no detector that there is.
-    """
+    """Detectors as typed, with name and parameters in place of a file."""
     from lil.detectors import DETECTORS, opened
 
     specs = ((entry, DETECTORS.spec(entry)) for entry in detectors)
@@ -122,12 +112,7 @@ def _with_opened(detectors: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def merged(key: str, table: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """A table of parameters by method, changed by a later one.
-
-    Args:
-        key: of the configuration, such as "detector_params".
-        table, later: parameters by the name of what has them.
-    """
+    """A table of parameters by method, changed by a later one."""
     both = ((name, table[name], later[name]) for name in later if name in table)
     return {**table, **later, **{name: merge(a, b, _aliases(key, name)) for name, a, b in both}}
 
@@ -153,9 +138,6 @@ def parse_assignment(text: str) -> dict[str, Any]:
     """`key=value` as typed after --set, nested by dots: `backend_params.quest.page=16`.
 
     A method may be an import path: `backend_params.package.module:Class.page=16`.
-
-    Raises:
-        InvalidValue: no equals sign, or a dotted path through a key that is no table.
     """
     keys, raw = setting(text)
     if len(keys) == 2:

@@ -22,12 +22,7 @@ Check: TypeAlias = Callable[[str, object], Any]
 
 
 def typed(kind: Any, allowed: str) -> Check:
-    """The check that brings what a user typed to a type; numbers may be texts.
-
-    Args:
-        kind: the type, with its constraints.
-        allowed: what a refusal says is allowed.
-    """
+    """The check that brings what a user typed to a type; numbers may be texts."""
 
     def check(key: str, value: object) -> Any:
         try:
@@ -55,11 +50,7 @@ def one_of(*allowed: str) -> Check:
 
 
 def loads(data: bytes | str, what: str) -> Any:
-    """JSON from outside in plain values.
-
-    Raises:
-        InvalidValue: it is none, or is nested too deeply.
-    """
+    """JSON from outside in plain values."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
@@ -67,16 +58,7 @@ def loads(data: bytes | str, what: str) -> Any:
 
 
 def checked(values: object, kind: type[T], what: str) -> T:
-    """Plain values of a file as the type that says what the file holds.
-
-    Args:
-        values: from `loads`.
-        kind: what they should be.
-        what: the file, named in the message.
-
-    Raises:
-        InvalidValue: a field is missing, has another type or is out of range.
-    """
+    """Plain values of a file as the type that says what the file holds."""
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
@@ -86,11 +68,7 @@ def checked(values: object, kind: type[T], what: str) -> T:
 
 
 def read(data: bytes, kind: type[T], what: str) -> T:
-    """`checked` of `loads`, at once.
-
-    Raises:
-        InvalidValue: it is no JSON, or not of this type.
-    """
+    """`checked` of `loads`, at once."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeError):

@@ -70,11 +70,7 @@ def paths_set(settings: Iterable[str]) -> Iterator[str]:
 
 
 def backend_of(config: Config, configuration: Configuration) -> Backend:
-    """The backend that a configuration names, with the parameters it was decoded with.
-
-    Raises:
-        InvalidValue: it is not installed here, or no longer takes these parameters.
-    """
+    """The backend that a configuration names, with the parameters it was decoded with."""
     from attention.methods import METHODS
 
     with config.following():
@@ -82,11 +78,7 @@ def backend_of(config: Config, configuration: Configuration) -> Backend:
 
 
 def penalties_of(config: Config, configuration: Configuration) -> Penalties:
-    """The penalties that a configuration names, with the parameters it was decoded with.
-
-    Raises:
-        InvalidValue: one is not installed here, or no longer takes these parameters.
-    """
+    """The penalties that a configuration names, with the parameters it was decoded with."""
     from lil.penalties import PENALTIES
 
     with config.following():
@@ -119,16 +111,7 @@ def _rebuilt(
 def model_of(
     config: Config, configuration: Configuration, shelf: dict[str, LoadedModel]
 ) -> LoadedModel:
-    """The model that a configuration was decoded with.
-
-    Args:
-        config: says on which device, and of which revision.
-        configuration: names the model.
-        shelf: models that are loaded already; one that is loaded here is added.
-
-    Raises:
-        InvalidValue: it is not here, or has other weights.
-    """
+    """The model that a configuration was decoded with."""
     from experiments.grid import models
 
     loaded = shelf.get(configuration.model_digest)

@@ -117,11 +117,7 @@ def new_id() -> str:
 
 
 def write(folder: Path, sweep: str, values: Mapping[str, Any]) -> None:
-    """Write a sweep's own manifest, or replace it at once; those of other sweeps are not touched.
-
-    Raises:
-        InvalidValue: no space left, or a folder that cannot be written.
-    """
+    """Write a sweep's own manifest, or replace it at once."""
     text = json.dumps(dict(values), indent=1, allow_nan=False) + "\n"
     write_atomically(folder / FOLDER / f"{sweep}.json", text)
 
@@ -132,11 +128,7 @@ def any_in(folder: Path) -> bool:
 
 
 def paths(folder: Path) -> list[Path]:
-    """The manifests of a store, the oldest first.
-
-    Raises:
-        InvalidValue: the folder holds none, or cannot be read.
-    """
+    """The manifests of a store, the oldest first."""
     try:
         manifests = sorted((folder / FOLDER).glob("[!.]*.json"))
         lost = not manifests and any((folder / "traces").glob("*.zst"))
@@ -171,11 +163,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The manifest of a store's last sweep.
-
-    Raises:
-        InvalidValue: the folder holds none, or one that cannot be read.
-    """
+    """The manifest of a store's last sweep."""
     return load(paths(folder)[-1])
 
 

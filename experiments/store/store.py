@@ -35,17 +35,7 @@ _WHOLE = ("sample_index", "budget", "tokens", "batch_size", "keys_kept_max", "ke
 
 
 class Store:
-    """All traces of a folder; readable while others write to it.
-
-    Args:
-        path: the folder; nothing is created before the first `append`.
-
-    Attributes:
-        notices: what could not be read, one sentence each, files named.
-
-    Raises:
-        InvalidValue: the path exists and is no folder, or cannot be read.
-    """
+    """All traces of a folder; readable while others write to it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -71,12 +61,7 @@ class Store:
             raise InvalidValue("out", str(self.path), f"a readable folder ({error})") from error
 
     def _add(self, record: Record) -> None:
-        """Add a record, in the order of sweeps.
-
-        The same run may be there twice: decoded again for a longer cap or another signal, retried
-        after a failure, or by two processes at once. A trace beats a failure, a longer trace a
-        shorter one, more signals fewer. Of other code, or upon another verdict, the later counts.
-        """
+        """Add a record, in the order of sweeps."""
         self.changes += 1
         old = self._records.get(record.id)
         if old is None or _incompatible(old, record) or old.failed or _beats(record, old):
@@ -141,11 +126,7 @@ class Store:
     # ------------------------------------------------------------ writing
 
     def append(self, id_: str, meta: Mapping[str, Any], trace: Mapping[str, Any] | None) -> Record:
-        """Write one run behind this writer's own; on disk after at most `SYNC_EVERY` more.
-
-        Raises:
-            InvalidValue: no space left, or a folder that cannot be written.
-        """
+        """Write one run behind this writer's own; on disk after at most `SYNC_EVERY` more."""
         if self._writer is None:
             self._writer = Writer(self.path)
         blob = pack(id_, meta, trace)

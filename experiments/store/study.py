@@ -39,18 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Study:
-    """A store, the plan that says which of its runs count, and the configuration behind it.
-
-    Args:
-        store: where the traces are.
-        plan: which of them count.
-        config: caps, and the names of methods as they were typed.
-        manifest: of the newest sweep that is shown, if it has been read.
-        sweeps: the sweeps that are shown, the newest first.
-        notices: what a reader should know of them, a sentence each.
-        scorers: the user's own that were loaded; a store imports nothing by itself.
-        experiment: that is decoded into the store; None for a store that is read.
-    """
+    """A store, the plan that says which of its runs count, and the configuration behind it."""
 
     store: Store
     plan: Plan
@@ -97,14 +86,7 @@ class Study:
 
     @classmethod
     def each(cls, folder: Path, load: Collection[str] = ()) -> list[Study]:
-        """All sweeps of a store, compatible ones as one study; the newest first.
-
-        Args:
-            folder, load: see `open`.
-
-        Raises:
-            InvalidValue: no store there, or a manifest that cannot be read.
-        """
+        """All sweeps of a store, compatible ones as one study; the newest first."""
         notices: list[str] = []
         first, *others = groups(read_all(folder, notices))
         store = Store(folder)
@@ -123,11 +105,7 @@ class Study:
         return cls(store, group.plan, config, values, group.sweeps, tuple(sentences))
 
     def with_detectors(self, detectors: Sequence[str]) -> Study:
-        """The same with more detectors, as the user typed them.
-
-        Raises:
-            InvalidValue: one that is unknown, or with a value it refuses.
-        """
+        """The same with more detectors, as the user typed them."""
         if not detectors:
             return self
         there = set(paths_in(self.config.detectors))
@@ -173,12 +151,7 @@ class Study:
         return [d for d in detectors if d.name not in absent], absent
 
     def without_notes(self, detector: Detector, *, other_code: bool = False) -> int:
-        """Runs without what a detector notes of what the model computed, by its code as it is now.
-
-        Args:
-            detector: that is to be replayed.
-            other_code: count only runs in which other code has taken its notes.
-        """
+        """Runs without what a detector notes of hidden states, by its code as it is now."""
         if not detector.signals:
             return 0
         signals, own = sorted(detector.signals), code(detector)
@@ -265,14 +238,7 @@ class Study:
         return [path for path in needed if path == scorer]
 
     def judged_by(self, scorer: str | None) -> Study:
-        """The study with a scorer that the user named, imported now; as it is for None.
-
-        Args:
-            scorer: its path, or "gym" for those of all generators.
-
-        Raises:
-            InvalidValue: its problems name no such scorer, or it cannot be imported.
-        """
+        """The study with a scorer that the user named, imported now; as it is for None."""
         if scorer is None:
             return self
         if not (own := self._paths_of(scorer)):
@@ -341,8 +307,7 @@ class Study:
 
     def full_tokens(self, run: Run) -> int | None:
         """Tokens of full attention's longest sample of the problem, at most its cap; None if there
-        is none, or not yet all.
-        """
+        is none, or not yet all."""
         if any(self.store.get(one.id) is None for one in self.plan.fulls(run)):
             return None
         lengths = [int(record.meta["tokens"]) for record in self._fulls(run)]
@@ -355,21 +320,13 @@ class Study:
         return record if usable else None
 
     def backend(self, configuration: Configuration) -> Backend:
-        """The backend that a configuration names.
-
-        Raises:
-            InvalidValue: it is not installed here, or no longer takes these parameters.
-        """
+        """The backend that a configuration names."""
         if self.experiment is not None:
             return self.experiment.backend(configuration)
         return backend_of(self.config, configuration)
 
     def penalties(self, configuration: Configuration) -> Penalties:
-        """The penalties that a configuration names.
-
-        Raises:
-            InvalidValue: one is not installed here, or no longer takes these parameters.
-        """
+        """The penalties that a configuration names."""
         if self.experiment is not None:
             return self.experiment.penalties_of(configuration)
         return penalties_of(self.config, configuration)
@@ -401,14 +358,7 @@ class Study:
         workers: int = 1,
         configurations: Sequence[Configuration] | None = None,
     ) -> list[Sample]:
-        """Every run as decoded, and as each detector would have left it, without texts.
-
-        Args:
-            detectors: replayed over each trace.
-            on_run: called for each run that is done, for a progress bar.
-            workers: processes that read traces.
-            configurations: of the plan; None for all.
-        """
+        """Every run as decoded, and as each detector would have left it, without texts."""
         named = list(zip(labels(detectors), detectors, strict=True))
         datasets = dataset_labels([c.dataset for c in self.plan.configurations])
         penalties = penalty_labels(self.plan)

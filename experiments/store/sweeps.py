@@ -34,11 +34,7 @@ class Sweep:
 
     @classmethod
     def read(cls, path: Path) -> Sweep:
-        """A sweep by its manifest.
-
-        Raises:
-            InvalidValue: it cannot be read, or is no manifest.
-        """
+        """A sweep by its manifest."""
         values = manifest.load(path)
         plan = Plan.from_dict(values["plan"], f"plan in {path}")
         return cls(path.stem, values, StoredConfig(**check(values["config"], str(path))), plan)
@@ -97,12 +93,7 @@ class SweepGroup:
         return dataclasses.replace(self.sweeps[0].config, **union)
 
     def warnings(self, folder: Path, writing: str | None) -> list[str]:
-        """What a reader of their results should know, a sentence each.
-
-        Args:
-            folder: of the store.
-            writing: the sweep that is at work there, if one is.
-        """
+        """What a reader of their results should know, a sentence each."""
         sentences = []
         if self.incompatible:
             reasons = "; ".join(f"{id_}: {why}" for id_, why in self.incompatible.items())
@@ -134,11 +125,7 @@ class SweepGroup:
 
 
 def read_all(folder: Path, notices: list[str]) -> list[Sweep]:
-    """The sweeps of a store, the newest first; a damaged manifest is named and left out.
-
-    Raises:
-        InvalidValue: no store there, or the manifest of its last sweep is damaged.
-    """
+    """The sweeps of a store, the newest first; a damaged manifest is named and left out."""
     sweeps = []
     *older, last = manifest.paths(folder)
     for path in reversed(older):
@@ -150,11 +137,7 @@ def read_all(folder: Path, notices: list[str]) -> list[Sweep]:
 
 
 def by_id(folder: Path, id_: str) -> Sweep:
-    """The sweep whose id begins with this text.
-
-    Raises:
-        InvalidValue: none does, or several do.
-    """
+    """The sweep whose id begins with this text."""
     known = {path.stem: path for path in manifest.paths(folder)}
     ids = [stem for stem in known if stem == id_] or [s for s in known if s.startswith(id_)]
     if len(ids) != 1 or not id_:

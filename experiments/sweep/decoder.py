@@ -37,14 +37,7 @@ class WorkerPlace(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Prepared:
-    """An experiment that can be decoded here.
-
-    Attributes:
-        experiment: what to decode.
-        shelf: holds the first model, since only a loaded model is known to work.
-        threads: CPU threads of each worker.
-        engine: what reads keys and values.
-    """
+    """An experiment that can be decoded here."""
 
     experiment: Experiment
     shelf: models.Shelf
@@ -54,17 +47,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a worker needs before its first job.
-
-    Args:
-        source: the model.
-        config: of the sweep.
-        backends: all that its jobs will use.
-        probes: detectors that read hidden states in most jobs.
-        device: where the model goes.
-        threads: of torch on the CPU; None leaves them as they are.
-        steps: decode steps to expect of all workers together.
-    """
+    """What a worker needs before its first job."""
 
     source: models.ModelSource
     config: Config
@@ -75,11 +58,7 @@ class Setup:
     steps: float = 0.0
 
     def load(self) -> tuple[models.LoadedModel, WorkerPlace]:
-        """The model, and where it is, for a manifest.
-
-        Raises:
-            InvalidValue: a model that does not load, or that a backend does not work with.
-        """
+        """The model, and where it is, for a manifest."""
         config = self.config
         models.quiet_transformers()
         threads = models.use_threads(self.threads)
@@ -99,14 +78,7 @@ class Setup:
 def require_supported(
     loaded: models.LoadedModel, backends: Sequence[attention.Backend], engine: str
 ) -> str:
-    """Let every backend refuse the model now rather than after hours of other work.
-
-    Returns:
-        The name of the engine in force.
-
-    Raises:
-        InvalidValue: a model family a backend does not work with, or an engine that does not.
-    """
+    """Let every backend refuse the model now rather than after hours of other work."""
     for backend in backends:
         with backend.on(loaded.model, engine) as cache:
             name = cache.session.engine
@@ -120,18 +92,7 @@ def compile_step(
     steps: float,
     probes: Sequence[lil.Detector] = (),
 ) -> str:
-    """Compile the model's decode step for the jobs that follow, if the mode says so.
-
-    Args:
-        loaded: the model.
-        backend: any that works with it.
-        mode: "off", "on" or "auto".
-        steps: decode steps to expect.
-        probes: of the jobs; what they read of hidden states the step gives too.
-
-    Returns:
-        What became of it, for a manifest.
-    """
+    """Compile the model's decode step for the jobs that follow, if the mode says so."""
     if mode == "off":
         return mode
     from attention.patching.compiled import compiled
@@ -159,16 +120,7 @@ def compile_step(
 
 @dataclass(frozen=True)
 class DecodeJob:
-    """Rows of one configuration, and how to decode them.
-
-    Args:
-        name: the configuration, as messages name it.
-        requests: one a row, in order of admission.
-        backend, penalties: of all rows.
-        detectors: that act in all rows.
-        probes: that read hidden states in all rows.
-        options: the others that `lil.stream` takes.
-    """
+    """Rows of one configuration, and how to decode them."""
 
     name: str
     requests: tuple[lil.Request, ...]
@@ -230,17 +182,7 @@ def decode(
     on_step: Callable[[int], None],
     rows: Sequence[int] | None = None,
 ) -> Generator[RowTrace | RowFailure | Remark, None, None]:
-    """Every row as it ends; after a failure, halves of the rows that are left.
-
-    Args:
-        loaded: the model.
-        job: what to decode.
-        on_step: called after a step with the number of tokens chosen in it.
-        rows: of the job; None for all.
-
-    Raises:
-        AttributeError, TypeError: a mistake in our own code, which is no property of a row.
-    """
+    """Every row as it ends; after a failure, halves of the rows that are left."""
     left = dict(enumerate(range(len(job.requests)) if rows is None else rows))
     batch = min(len(left), job.options["batch_size"])
     failure: Exception | None = None

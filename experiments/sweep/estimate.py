@@ -53,15 +53,7 @@ class ConfigurationForecast(TypedDict):
 
 
 def estimate(config: Config, out: Path) -> dict[str, Any]:
-    """The document of `lil sweep --dry-run --json`; bytes, tokens, seconds, missing is None.
-
-    Args:
-        config: of the sweep.
-        out: the folder of its store, which need not be there.
-
-    Raises:
-        InvalidValue: a name, a budget or a file that the sweep would refuse.
-    """
+    """The document of `lil sweep --dry-run --json`; bytes, tokens, seconds, missing is None."""
     unknown: list[str] = []
     if config.runtime == "vllm":
         from experiments.sweep.executors import vllm_limits  # imports torch
@@ -190,14 +182,7 @@ def total(values: Iterable[N | None]) -> N | None:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a model takes in one dtype: weights, and keys and values of a token in a layer.
-
-    Attributes:
-        parameters: of all weights, tied ones once.
-        weight_bytes: of the weights.
-        layers: that hold keys and values.
-        kv_bytes_per_token: of one token in one layer.
-    """
+    """What a model takes in one dtype: weights, and keys and values of a token in a layer."""
 
     parameters: int
     weight_bytes: int
@@ -220,11 +205,7 @@ class Footprint:
 
 
 def footprint(source: models.ModelSource, dtype: str) -> Footprint:
-    """Read from a config.json that is here; nothing is fetched and no weight is read.
-
-    Raises:
-        InvalidValue: no config.json here, or one that lacks a size.
-    """
+    """Read from a config.json that is here; nothing is fetched and no weight is read."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -36,12 +36,7 @@ class PendingRun(NamedTuple):
 
 
 class MissingRuns:
-    """What is left of a plan.
-
-    Args:
-        study: a store and the experiment that is decoded into it.
-        retry_failed: whether runs that failed before are left.
-    """
+    """What is left of a plan."""
 
     def __init__(self, study: Study, retry_failed: bool) -> None:
         assert study.experiment is not None
@@ -147,11 +142,7 @@ class MissingRuns:
     def _known_prefix(
         self, run: Run, prompt: int, cap: int
     ) -> tuple[tuple[int, ...], Mapping[str, Signal]]:
-        """Tokens of full attention that this backend would give as well, and their signals.
-
-        Prompt and prefix are read in one dense pass, so together they may be `exact_until` long.
-        The last token is decoded all the same: something has to measure the run's speed.
-        """
+        """Tokens of full attention that this backend would give as well, and their signals."""
         configuration = run.configuration
         foreign = configuration.runtime != OWN_RUNTIME  # which takes no known beginning
         if configuration.is_full or configuration.penalties or self.config.temperature or foreign:

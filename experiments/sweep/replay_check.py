@@ -105,10 +105,6 @@ def check_decoded(
     """Real decoding with the detector at work against the replay of the stored trace.
 
     Tokens are compared as well. At most `limit` runs, spread evenly over the plan.
-
-    Raises:
-        InvalidValue: the model is not there, its weights are no longer those of the sweep, or
-            another runtime decoded it.
     """
     config = study.config
     if config.runtime != OWN_RUNTIME:

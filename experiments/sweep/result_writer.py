@@ -61,15 +61,7 @@ class Counts:
 
 
 class ResultWriter:
-    """Stores each run as it ends.
-
-    Args:
-        store: which this process alone writes to.
-        progress: is informed of every run.
-        counts: are raised with every run.
-        sweep: the sweep's id, a field of every record.
-        missing: the plan, and the code that decodes it.
-    """
+    """Stores each run as it ends."""
 
     def __init__(
         self,

@@ -28,17 +28,7 @@ from experiments.sweep.schedule import BatchGroup, Schedule, Task
 
 
 class Runner:
-    """Decodes what the store lacks, one model after the other.
-
-    Args:
-        prepared: what to decode.
-        store: where traces go.
-        progress: is informed of events.
-        counts: are raised with every run.
-        retry_failed: decode again what failed before.
-        sweep: the sweep's id.
-        open_executor: starts the workers of a model.
-    """
+    """Decodes what the store lacks, one model after the other."""
 
     def __init__(
         self,
@@ -81,12 +71,7 @@ class Runner:
 
 
 class _ModelRuns:
-    """The runs of one model on their way through the schedule.
-
-    Args:
-        runner: whose they are.
-        model: its name.
-    """
+    """The runs of one model on their way through the schedule."""
 
     def __init__(self, runner: Runner, model: str) -> None:
         self.study, self.missing, self.writer = runner.study, runner.missing, runner.writer

@@ -29,15 +29,7 @@ class BatchGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class Task(Generic[T]):
-    """One run to decode.
-
-    Args:
-        key: that no other has.
-        group: with what it can be decoded.
-        what: whatever the owner of the schedule wants to know it by.
-        expected: tokens.
-        prompt: tokens of its prompt: the longest come first where the same is expected.
-    """
+    """One run to decode."""
 
     key: str
     group: BatchGroup
@@ -51,10 +43,6 @@ class Schedule(Generic[T]):
 
     First comes what others wait for, then the group with most work left. A worker is given a fair
     share of all work there is, its longest tasks first: a whole group as long as there are plenty.
-
-    Args:
-        workers: that will ask.
-        least: tasks a part of a group has at least: few rows make slow batches.
     """
 
     def __init__(self, workers: int, least: int = 1) -> None:

@@ -48,17 +48,7 @@ class Outcome:
 
 
 def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:
-    """Check everything a sweep needs; nothing is written.
-
-    Args:
-        config: what to sweep.
-        out: the folder of the store.
-        again: decode anew what is stored of the user's own classes that were edited since; without
-            it such a store is refused.
-
-    Raises:
-        InvalidValue: the first thing that cannot be used.
-    """
+    """Check everything a sweep needs; nothing is written."""
     require_writable(out)
     if is_locked(out):
         raise _busy(out)
@@ -81,11 +71,7 @@ def _own_code(experiment: Experiment) -> dict[str, str]:
 
 
 def _engine(experiment: Experiment, shelf: models.Shelf) -> str:
-    """What reads keys and values. The first model is loaded for it, unless vLLM loads models.
-
-    Raises:
-        InvalidValue: a model that does not load, or that a backend does not work with.
-    """
+    """What reads keys and values. The first model is loaded for it, unless vLLM loads models."""
     config, sources = experiment.config, [*experiment.sources.values()]
     if config.runtime == OWN_RUNTIME:
         return require_supported(shelf.take(sources[0]), experiment.backends, config.engine)
@@ -119,20 +105,7 @@ def run(
     progress: Progress,
     retry_failed: bool = False,
 ) -> Outcome:
-    """Decode what the store lacks.
-
-    Args:
-        prepared: from `prepare`.
-        out: the folder of the store, which is made if need be.
-        preset, arguments: of the command line, for the manifest.
-        progress: is informed of events.
-        retry_failed: decode again what failed before.
-
-    Raises:
-        InvalidValue: no space left, a later model that does not load, or another sweep that is
-            writing into this store.
-        KeyboardInterrupt: passed on once the store and the manifest are safe.
-    """
+    """Decode what the store lacks."""
     try:
         with lock(out) as locked:
             if not locked:

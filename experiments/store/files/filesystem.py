@@ -37,15 +37,7 @@ def filesystem_errors(path: Path) -> Iterator[None]:
 
 
 def require_file(path: Path, field: str = "out") -> None:
-    """Refuse to write where something else than a file stands: replaced, a device is gone.
-
-    Args:
-        path: to be written, there or not.
-        field: what a message calls it.
-
-    Raises:
-        InvalidValue: a folder, a device, a pipe, or a name that no file can have.
-    """
+    """Refuse to write where something else than a file stands: replaced, a device is gone."""
     try:
         there = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -90,11 +82,7 @@ def whole_file(target: Path, *, through_links: bool = True) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace a file at once, its folder made if need be, by `whole_file`.
-
-    Raises:
-        InvalidValue: no space left, a folder that cannot be written, or no file.
-    """
+    """Replace a file at once, its folder made if need be, by `whole_file`."""
     with filesystem_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path, through_links=False) as partial:
@@ -126,9 +114,6 @@ def require_writable(folder: Path, field: str = "out") -> None:
 
     Permissions do not tell: the superuser, read-only and virtual file systems answer otherwise. So
     a folder is made beside where this one would go, and removed at once.
-
-    Raises:
-        InvalidValue: a file stands in the way, or permissions do.
     """
     with filesystem_errors(folder):  # already to ask for it: a name can be too long
         nearest = folder
@@ -148,15 +133,7 @@ class StoreBusyError(Exception):
 
 @contextmanager
 def lock(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a folder, which is made if need be.
-
-    Yields:
-        Whether there is a lock: some file systems have none.
-
-    Raises:
-        StoreBusyError: another process has it.
-        InvalidValue: no space left, or a folder that cannot be written.
-    """
+    """Hold the lock of a folder, which is made if need be."""
     with filesystem_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / LOCK).is_symlink():  # opened, what it names would be emptied

@@ -43,11 +43,7 @@ SYNC_EVERY = 8
 
 
 def decompressed(frame: bytes) -> bytes:
-    """The content of a compressed frame.
-
-    Raises:
-        zstandard.ZstdError: it is damaged, be it in a size that no memory has.
-    """
+    """The content of a compressed frame."""
     try:
         return zstandard.ZstdDecompressor().decompress(frame)
     except MemoryError as error:
@@ -109,19 +105,11 @@ class Record:
         return self.failed or code.items() <= self.notes_code.items()
 
     def trace(self) -> Trace:
-        """The stored trace.
-
-        Raises:
-            InvalidValue: the run failed, so there is none.
-        """
+        """The stored trace."""
         return Trace.from_dict(self.values())
 
     def values(self) -> dict[str, Any]:
-        """The stored trace as `lil.Trace.to_dict` gave it.
-
-        Raises:
-            InvalidValue: the run failed, so there is none, or the file changed since it was opened.
-        """
+        """The stored trace as `lil.Trace.to_dict` gave it."""
         if self.failed:
             raise InvalidValue("trace", self.id, f"a run that has one ({self.meta['message']})")
         try:

@@ -48,14 +48,7 @@ LARGEST = 512 << 20
 
 
 class ReadingJob(NamedTuple):
-    """One configuration to read.
-
-    Attributes:
-        configuration: the configuration.
-        runs: its runs, with the record of each and the caps by times full attention's length.
-        dataset, penalty: the names they have in tables.
-        detectors: those that its backend supports, with their names in tables.
-    """
+    """One configuration to read."""
 
     configuration: Configuration
     runs: tuple[tuple[Run, Record | None, Mapping[int | None, int]], ...]
@@ -71,18 +64,7 @@ def read(
     on_run: Callable[[], None] | None = None,
     workers: int = 1,
 ) -> list[Sample]:
-    """Every run as decoded and as each detector would have left it, without texts.
-
-    Args:
-        jobs: configurations.
-        store: where the traces are.
-        scorers: scorers of the user's own that are loaded.
-        on_run: called for each run that is done.
-        workers: processes that read traces. Above 1 a program that calls this has to be importable.
-
-    Raises:
-        InvalidValue: a worker was killed, as a system does that has no memory left.
-    """
+    """Every run as decoded and as each detector would have left it, without texts."""
     keys = [key(job, store, scorers) for job in jobs]
     samples: dict[int, list[Sample]] = {}
 
@@ -212,10 +194,7 @@ def _cached(store: Path, name: str) -> list[Sample] | None:
 
 
 def _save(store: Path, name: str, samples: Sequence[Sample]) -> None:
-    """Save samples where that is possible: a store on a full or foreign disk is read all the same.
-
-    Half a character, which JSON can hold, is never saved.
-    """
+    """Save samples where that is possible: a store on a full disk is read all the same."""
     there = folder(store)
     if not name or there.is_symlink():  # in somebody else's store a link may lead anywhere
         return

@@ -19,13 +19,6 @@ def repeats(tokens: Sequence[int], times: int = 20) -> bool:
 
     The LZ penalty's paper (arXiv 2504.20131) calls any substring repeated at least 20 times a
     degenerate repetition, and does not say that the repeats touch; here they must.
-
-    Args:
-        tokens: token ids.
-        times: repeats that count as degenerate.
-
-    Raises:
-        InvalidValue: `times` below 2.
     """
     if times < 2:
         raise InvalidValue("times", times, "at least 2")

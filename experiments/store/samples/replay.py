@@ -38,16 +38,7 @@ def samples_of(
     store: Store,
     scorers: Scorers = NO_SCORERS,
 ) -> Iterator[Sample]:
-    """The run's samples, without a detector and with each.
-
-    Args:
-        run, record: a run and its record; None where the store has none.
-        caps: most tokens it may have, by times full attention's length; the last is the largest.
-        penalty: the name of its penalty, or "none".
-        detectors: with what they are called; those whose action the backend can carry out.
-        store: where the runs of detectors that act are.
-        scorers: of one's own that are here.
-    """
+    """The run's samples, without a detector and with each."""
     plain = blank(run, penalty)
     *smaller, cap = caps.values()
     if record is None or record.failed or not record.covers_cap(cap):
@@ -311,13 +302,7 @@ def verdict_on(trace: Trace, detector: Detector, cap: int) -> Verdict | None:
 
 
 class Firing(NamedTuple):
-    """A plain run, and what a detector that acts says of it now.
-
-    Attributes:
-        run, record: of the plain run.
-        cap: the most tokens it may have.
-        detector, verdict: who fired, and how.
-    """
+    """A plain run, and what a detector that acts says of it now."""
 
     run: Run
     record: Record
@@ -333,8 +318,7 @@ class Firing(NamedTuple):
 
 def acted_record(store: Store, fired: Firing) -> Record | None:
     """The run with this detector at work, if it was decoded upon the same verdict: for this cap, or
-    for another that it did not come up to, and neither to this one.
-    """
+    for another that it did not come up to, and neither to this one."""
     record = store.get(fired.id)
     if record is not None and _follows(record, fired):
         return record
@@ -345,10 +329,7 @@ def acted_record(store: Store, fired: Firing) -> Record | None:
 
 
 def _follows(record: Record, fired: Firing) -> bool:
-    """Whether a stored run is what the detector makes of this verdict, by the same methods.
-
-    The same first verdict by other code is enough only where no second one could end the row.
-    """
+    """Whether a stored run is what the detector makes of this verdict, by the same methods."""
     _, plain, _, detector, verdict = fired
     if not record.made_by(plain.code):
         return False

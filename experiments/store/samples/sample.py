@@ -20,12 +20,7 @@ Key = tuple[str, str, str, str, int | None, str]
 
 @dataclass(frozen=True)
 class Shorter:
-    """What a smaller cap leaves of a trace.
-
-    Attributes:
-        factor: times full attention's length.
-        status, tokens, correct, keys_read: as in a `Sample`.
-    """
+    """What a smaller cap leaves of a trace."""
 
     factor: int
     status: Status

@@ -18,16 +18,7 @@ __all__ = ["Executor", "Open", "Report", "begin", "open_executor"]
 def open_executor(
     prepared: Prepared, source: models.ModelSource, steps: float
 ) -> Iterator[Executor]:
-    """Workers with one model; they are gone when the block ends.
-
-    Args:
-        prepared: the experiment, and a shelf that may hold the model.
-        source: the model.
-        steps: decode steps to expect of all workers together.
-
-    Raises:
-        InvalidValue: a model that does not load or that a backend does not work with.
-    """
+    """Workers with one model; they are gone when the block ends."""
     experiment, shelf = prepared.experiment, prepared.shelf
     config, backends = experiment.config, experiment.backends
     if config.runtime == "vllm":
@@ -61,12 +52,7 @@ def open_executor(
 
 
 def begin(config: Config) -> None:
-    """Start what workers need and nothing here depends on.
-
-    Raises:
-        InvalidValue: the executor or the runtime is not installed, or cannot do what the
-            configuration asks for.
-    """
+    """Start what workers need and nothing here depends on."""
     if config.runtime == "vllm":
         from experiments.sweep.executors import vllm_limits
 
@@ -79,13 +65,7 @@ def begin(config: Config) -> None:
 
 
 def devices(device: str, gpus: int, workers: int) -> list[str]:
-    """The device of each worker: GPUs in turn, unless one is named.
-
-    Args:
-        device: as `models.resolve_device` gave it.
-        gpus: how many there are.
-        workers: how many there are.
-    """
+    """The device of each worker: GPUs in turn, unless one is named."""
     if device != "cuda" or gpus < 2:
         return [device] * workers
     return [f"cuda:{at % gpus}" for at in range(workers)]

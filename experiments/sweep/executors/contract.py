@@ -30,11 +30,7 @@ STARTS = 2
 
 
 class Executor(Protocol):
-    """Workers with one model each, known by numbers from 0.
-
-    Attributes:
-        place: where they are, for a manifest; empty until one is ready.
-    """
+    """Workers with one model each, known by numbers from 0."""
 
     place: WorkerPlace
 
@@ -62,11 +58,7 @@ Open = Callable[[Prepared, models.ModelSource, float], AbstractContextManager[Ex
 
 
 class Here:
-    """One worker, which is this process: it keeps a job until it is waited for.
-
-    Args:
-        place: where it is, for a manifest.
-    """
+    """One worker, which is this process: it keeps a job until it is waited for."""
 
     def __init__(self, place: WorkerPlace | None = None) -> None:
         self.place: WorkerPlace = place or {}
@@ -92,12 +84,7 @@ class Here:
 
 
 class InProcess(Here):
-    """Decodes here, a job at a time.
-
-    Args:
-        loaded: the model.
-        place: where it is, for a manifest.
-    """
+    """Decodes here, a job at a time."""
 
     def __init__(self, loaded: models.LoadedModel, place: WorkerPlace | None = None) -> None:
         super().__init__(place)
@@ -131,9 +118,6 @@ class Workers(ABC, Generic[W]):
     """Workers elsewhere, which are started when there is a job for them.
 
     A worker that dies is replaced as long as there are jobs; its job is reported as lost.
-
-    Args:
-        count: the most workers.
     """
 
     def __init__(self, count: int) -> None:
@@ -166,14 +150,7 @@ class Workers(ABC, Generic[W]):
             self.place = place
 
     def _remove(self, at: int, report: Report, reason: str, startable: str) -> None:
-        """Take a worker that died off the list.
-
-        Args:
-            at: its number.
-            report: is called with what that means.
-            reason: how it died.
-            startable: what a refusal asks for where none can start.
-        """
+        """Take a worker that died off the list."""
         worker = self._workers.pop(at)
         if worker.ready:
             if worker.busy:

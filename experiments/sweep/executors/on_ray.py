@@ -71,14 +71,7 @@ class _Worker:
 
 
 class OnRay(Workers[_Worker]):
-    """Actors that are started, and replaced when they die, while there are jobs for them.
-
-    Args:
-        ray: the module, connected to a cluster.
-        setup: of each worker.
-        count: the most workers.
-        cpus, gpus: of each worker.
-    """
+    """Actors that are started, and replaced when they die, while there are jobs for them."""
 
     def __init__(self, ray: Any, setup: Setup, count: int, cpus: int, gpus: float) -> None:
         super().__init__(count)
@@ -104,11 +97,7 @@ class OnRay(Workers[_Worker]):
         self._workers[worker].events = actor.decode.options(num_returns="streaming").remote(job)
 
     def wait(self, report: Report) -> None:
-        """Listen to all workers until one reports something or dies.
-
-        Raises:
-            InvalidValue: a model that does not load, or no worker can start.
-        """
+        """Listen to all workers until one reports something or dies."""
         awaited = {at: w.awaited for at, w in self._workers.items() if w.awaited is not None}
         # A second at a time: Ctrl-C is not heard while it waits.
         ready, _ = self._ray.wait([*awaited.values()], num_returns=1, timeout=1.0)
@@ -139,11 +128,7 @@ class OnRay(Workers[_Worker]):
 
 
 def require() -> Any:
-    """The module `ray`.
-
-    Raises:
-        InvalidValue: it is not installed.
-    """
+    """The module `ray`."""
     try:
         with _own_signals():
             import ray
@@ -155,11 +140,7 @@ def require() -> Any:
 
 @contextmanager
 def opened(config: Config, setup: Setup) -> Iterator[OnRay]:
-    """Workers on the cluster that a configuration names; a connection made here ends here.
-
-    Raises:
-        InvalidValue: Ray is not installed, no cluster is there, or it lacks GPUs.
-    """
+    """Workers on the cluster that a configuration names; a connection made here ends here."""
     ray = require()
     connected_before = ray.is_initialized()
     if not connected_before:

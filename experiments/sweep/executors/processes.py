@@ -44,11 +44,7 @@ class _Worker:
 
 
 class Processes(Workers[_Worker]):
-    """Processes that are started when there is something to do for them.
-
-    Args:
-        setups: of each worker there may be.
-    """
+    """Processes that are started when there is something to do for them."""
 
     def __init__(self, setups: Sequence[Setup]) -> None:
         super().__init__(len(setups))
@@ -88,11 +84,7 @@ class Processes(Workers[_Worker]):
             receiver.line.send(job)
 
     def wait(self, report: Report) -> None:
-        """Listen to all workers until one says something or dies.
-
-        Raises:
-            InvalidValue: a model that does not load, or no worker can start.
-        """
+        """Listen to all workers until one says something or dies."""
         lines = {worker.line: at for at, worker in self._workers.items()}
         for line in connections.wait([*lines]):
             assert isinstance(line, Connection)
@@ -144,11 +136,7 @@ def prepare() -> None:
 
 
 def _context(device: str) -> BaseContext:
-    """How processes are started.
-
-    On the CPU they are forked from one that has all imported and done nothing; a fork of this one
-    would take the locks of torch's threads along. What has looked at a GPU cannot be forked.
-    """
+    """How processes are started."""
     methods = multiprocessing.get_all_start_methods()
     method = "forkserver" if device == "cpu" and "forkserver" in methods else "spawn"
     return multiprocessing.get_context(method)
@@ -192,13 +180,7 @@ class Refusal:
 
 
 def serve(connection: Connection, setup: Setup) -> None:
-    """Decode jobs until there is nobody to decode for.
-
-    Args:
-        connection: to the process that wants the work: jobs come from it, events go to it. It is
-            closed when that process ends, however it does.
-        setup: of the model.
-    """
+    """Decode jobs until there is nobody to decode for."""
     _take_signals()
     # Of its own accord a progress bar makes a semaphore, which a killed process leaves behind.
     tqdm.set_lock(threading.RLock())
@@ -230,11 +212,7 @@ class _Steps:
         self._tokens, self._last = 0, 0.0
 
     def add(self, tokens: int) -> None:
-        """Count the tokens of one step.
-
-        Raises:
-            SystemExit: nobody listens any more; an error of the decoding would be tried again.
-        """
+        """Count the tokens of one step."""
         self._tokens += tokens
         if time.monotonic() - self._last > EVERY:
             try:

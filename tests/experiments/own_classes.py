@@ -108,12 +108,10 @@ class Folder:
         monkeypatch.setattr(sys, "dont_write_bytecode", True)  # it is not renewed within a second
 
     def write(self, name: str, text: str) -> None:
-        """Write a file and forget what was imported from here."""
+        """Write a file and forget modules of the folder's names, of earlier folders too."""
         (self.path / name).write_text(text)
-        for name_, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if file is not None and Path(file).parent == self.path:
-                del sys.modules[name_]
+        for file in self.path.glob("*.py"):
+            sys.modules.pop(file.stem, None)
         importlib.invalidate_caches()
 
     def put(self, files: Mapping[str, tuple[str, str]], numbers: Mapping[str, int]) -> None:

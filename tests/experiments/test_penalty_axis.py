@@ -53,9 +53,9 @@ def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[A
 
 def test_every_backend_and_budget_is_decoded_with_and_without(swept: Any) -> None:
     store, plan, config, _, outcome = swept
-    grid = [(c.told, c.is_full) for c in plan.configurations]
-    told = ["full", "sink 32", "full + lz", "sink 32 + lz"]
-    assert grid == [(name, name == "full") for name in told]
+    grid = [(c.name, c.is_full) for c in plan.configurations]
+    names = ["full", "sink 32", "full + lz", "sink 32 + lz"]
+    assert grid == [(name, name == "full") for name in names]
     assert (outcome.counts.decoded, outcome.counts.failed) == (16, 0)
     lengths = {r.meta["item_id"]: r.meta["tokens"] for r in store if _cell(r) == ("full", 0)}
     study = Study(store, plan, config)
@@ -76,7 +76,7 @@ def test_the_tokens_are_those_of_the_penalty(swept: Any, tiny_model: Path) -> No
     store, plan, config, *_ = swept
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    (cell,) = [c for c in plan.configurations if c.told == "full + lz"]
+    (cell,) = [c for c in plan.configurations if c.name == "full + lz"]
     changed = 0
     for run in plan.runs(cell):
         record, full = store.get(run.id), Study(store, plan, config).full(run)

@@ -14,7 +14,7 @@ from experiments.cli.console import Console, notify
 from experiments.cli.parser import Parser
 from experiments.cli.progress import bar
 from experiments.report import figures, tables
-from experiments.report.chart_sets import chart_sets
+from experiments.report.charts import chart_sets
 from experiments.report.exports import check_file
 from experiments.report.page.page import NAME, PageFile, write
 from experiments.report.report import Report, make_report

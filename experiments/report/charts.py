@@ -1,18 +1,19 @@
-"""What a chart is, drawn alike by figures and the page.
-
-A drawer chooses no rows, no detector and no style of its own.
-"""
+"""Charts made of a report, drawn alike by figures and the page, which choose no rows themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from experiments.report.row import DetectorAction, ReportRow
+from experiments.report.names import series, short_named, short_names
+from experiments.report.pools import DetectorPool
+from experiments.report.row import ReportRow, by_penalty, dataset_order
+from experiments.report.statistics import Interval
 from experiments.store.samples.sample import Role
 
-Unit = Literal["percent", "points", "tokens", "times", "ratio"]
+if TYPE_CHECKING:
+    from experiments.report.report import Report
 
 #: Why a configuration has no cost.
 NONE_SOLVED = "none solved"
@@ -23,7 +24,7 @@ class Axis:
     """An axis in the data's units; without ends or ticks they follow the data."""
 
     label: str
-    unit: Unit
+    unit: Literal["percent", "points", "tokens", "times", "ratio"]
     is_log: bool = False
     low: float | None = None
     high: float | None = None
@@ -32,11 +33,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Style:
-    """What a series looks like in every panel: each role has its own colours and marks."""
+    """Colour and mark of a series in every panel: each role has its own, by number."""
 
-    role: Role | Literal["full", "detector"]
-    colour: int = 0
-    mark: int = 0
+    role: Role | Literal["full"]
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,53 +55,27 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together, by x, and all of them together as `total`.
-
-    `detector`: under which the same is shown once more, where that moves any point.
-    """
+    """Points that belong together, by x, and all of them together as `total`."""
 
     name: str
     style: Style
     points: tuple[Point, ...]
-    detector: DetectorAction | None = None
     total: Point | None = None
-
-    @property
-    def is_level(self) -> bool:
-        """Whether it is a number that holds at every x."""
-        return bool(self.points) and self.points[0].x is None
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes: levels first, then lines, then those under a detector.
+    """One pair of axes.
 
+    `levels` hold at every x: full attention and nulls. `absent` says which numbers are missing;
     `front` leads through the totals that no other beats in both numbers.
     """
 
-    dataset: str
-    words: str
-    series: tuple[Series, ...]
+    title: str
+    lines: tuple[Series, ...]
+    levels: tuple[Series, ...] = ()
+    absent: tuple[str, ...] = ()
     front: tuple[tuple[float, float], ...] = ()
-
-    @property
-    def levels(self) -> list[Series]:
-        """Full attention and nulls."""
-        return [line for line in self.series if line.is_level]
-
-    @property
-    def lines(self) -> list[Series]:
-        """What is measured at several x, as decoded."""
-        return [line for line in self.series if not line.is_level and line.detector is None]
-
-    @property
-    def under_detector(self) -> list[Series]:
-        """The same under the detector."""
-        return [line for line in self.series if line.detector is not None]
-
-    def place(self, of: Series) -> int:
-        """A line's number among the lines, which the same under a detector shares."""
-        return [line.name for line in self.lines].index(of.name)
 
 
 @dataclass(frozen=True)
@@ -115,13 +89,17 @@ class Chart:
     y: Axis
     panels: tuple[Panel, ...]
 
+    @property
+    def points(self) -> list[Point]:
+        """The points of all lines."""
+        return [point for panel in self.panels for line in panel.lines for point in line.points]
+
 
 @dataclass(frozen=True)
 class ChartSet:
     """The charts of one model under one penalty, with full attention without penalty.
 
-    `subject` tells this set from others; `detector` is shown in the charts, `others` are in the
-    charts of detectors alone.
+    `subject` tells this set from others.
     """
 
     model: str
@@ -129,12 +107,234 @@ class ChartSet:
     subject: str
     rows: tuple[ReportRow, ...]
     charts: tuple[Chart, ...]
-    detector: DetectorAction | None
-    others: tuple[DetectorAction, ...]
 
     def chart(self, key: str) -> Chart:
         """The chart with that key."""
         return next(chart for chart in self.charts if chart.key == key)
+
+
+def chart_sets(report: Report) -> list[ChartSet]:
+    """The charts of every model and penalty with a sparse configuration, in reading order."""
+    models = short_names(row.model for row in report.rows)
+    rows = short_named(report.rows)
+    sparse = [row for row in rows if row.budget is not None]
+    names = sorted({row.model for row in sparse})
+    sets = []
+    for model in names:
+        for penalty in by_penalty([row for row in sparse if row.model == model]):
+            shown = [
+                row
+                for row in rows
+                if row.model == model
+                and (row.penalty == penalty or row.is_baseline or row.role == "null")
+            ]
+            pools = [p for p in report.pools if (models[p.model], p.penalty) == (model, penalty)]
+            subject = [model] if len(names) > 1 else []
+            subject += [] if penalty == "none" else [f"penalty {penalty}"]
+            charts = (*_against_budget(shown), *_of_detectors(shown, pools))
+            sets.append(ChartSet(model, penalty, ", ".join(subject), tuple(shown), charts))
+    return sets
+
+
+# ---------------------------------------------------------------- against budget
+
+
+@dataclass(frozen=True)
+class _Measure:
+    key: str
+    title: str
+    note: str
+    axis: Axis
+    of: Callable[[ReportRow], Interval]
+
+
+_MEASURES = (
+    _Measure(
+        "accuracy",
+        "Accuracy",
+        "Share of problems solved, with 95% intervals; the band is full attention.",
+        Axis("accuracy", "percent", low=0, high=1),
+        lambda row: row.accuracy,
+    ),
+    _Measure(
+        "length",
+        "Output length, tokens",
+        "Mean tokens of an output, with 95% intervals; an output cut at the cap counts as long as "
+        "the cap.",
+        Axis("mean output length, tokens", "tokens", low=0),
+        lambda row: row.mean_tokens,
+    ),
+    _Measure(
+        "cost",
+        "Cost of a solved problem, times full attention's",
+        "Keys read per solved problem over full attention's, on a logarithmic scale, with 95% "
+        "intervals. Below the line a method is cheaper than full attention.",
+        Axis("times full attention's", "times", is_log=True),
+        # Full attention is 1 even where every pair is censored.
+        lambda row: Interval(1.0) if row.is_baseline else row.keys_read_per_solved_ratio,
+    ),
+    _Measure(
+        "compression",
+        "Compression ratio",
+        "Compressed over original bytes of whole outputs: low where a text repeats itself.",
+        Axis("compressed / original bytes", "ratio", low=0),
+        lambda row: row.compression_ratio,
+    ),
+)
+
+
+def _against_budget(rows: Iterable[ReportRow]) -> list[Chart]:
+    plain = [row for row in rows if row.detector == "none"]
+    sparse = [row for row in plain if row.budget is not None]
+    x = Axis(
+        "cache budget, tokens",
+        "tokens",
+        is_log=True,
+        ticks=tuple(sorted({row.budget for row in sparse if row.budget is not None})),
+    )
+    datasets = sorted({row.dataset for row in sparse}, key=dataset_order)
+    parts = [[row for row in plain if row.dataset == dataset] for dataset in datasets]
+    styles = _styles([[row for row in part if row.budget is not None] for part in parts])
+    return [
+        Chart(
+            measure.key,
+            measure.title,
+            measure.note,
+            x,
+            measure.axis,
+            tuple(_panel(part, measure, styles) for part in parts),
+        )
+        for measure in _MEASURES
+    ]
+
+
+def _styles(parts: Iterable[list[ReportRow]]) -> dict[str, Style]:
+    """A style for each label; methods and controls are counted separately."""
+    styles: dict[str, Style] = {}
+    for part in parts:
+        for label, line in series(part).items():
+            role = line[0].role
+            at = sum(style.role == role for style in styles.values())
+            styles.setdefault(label, Style(role, at))
+    return styles
+
+
+def _panel(part: list[ReportRow], measure: _Measure, styles: Mapping[str, Style]) -> Panel:
+    full = next((row for row in part if row.is_baseline), None)
+    levels = [
+        Series(row.backend, Style("full" if row is full else "null"), (_point(row, measure, full),))
+        for row in part
+        if row is full or row.role == "null"
+        if measure.of(row).estimate is not None
+    ]
+    lines = [
+        Series(label, styles[label], tuple(_point(row, measure, full) for row in line))
+        for label, line in series([row for row in part if row.budget is not None]).items()
+    ]
+    absent: dict[str, dict[str, list[str]]] = {}
+    for line in lines:
+        for point in line.points:
+            if point.missing:
+                absent.setdefault(point.missing, {}).setdefault(line.name, []).append(f"{point.x}")
+    words = _count(max(row.problems for row in part), "problem")
+    if measure.key == "cost" and (left_out := censored(part)):
+        words += f", {left_out} in no ratio"
+    return Panel(
+        f"{part[0].dataset} ({words})",
+        tuple(lines),
+        tuple(levels),
+        tuple(
+            f"{why}: " + "; ".join(f"{name} {', '.join(at)}" for name, at in names.items())
+            for why, names in absent.items()
+        ),
+    )
+
+
+def _point(row: ReportRow, measure: _Measure, full: ReportRow | None) -> Point:
+    value = measure.of(row)
+    words = f"{row.capped} of {row.samples} cut at the cap" if row.capped else ""
+    missing = "" if value.estimate is not None else _why(row, measure, full)
+    return Point(row.budget, value.estimate, value.low, value.high, words=words, missing=missing)
+
+
+def _why(row: ReportRow, measure: _Measure, full: ReportRow | None) -> str:
+    """Why a configuration has no such number."""
+    if not row.is_complete:
+        there = row.samples - row.missing - row.errors
+        return f"{there} of {row.samples} samples, not comparable"
+    if measure.key != "cost":
+        return "not known"
+    if row.accuracy.estimate == 0:
+        return NONE_SOLVED
+    if full is None or not full.is_complete:
+        return "nothing to compare with, full attention is not complete"
+    if full.accuracy.estimate == 0:
+        return "full attention solves none, there is no ratio"
+    return "full attention was always cut at its cap, no ratio"
+
+
+def censored(rows: Iterable[ReportRow]) -> int:
+    """The most pairs of a configuration that are in no ratio: full attention was cut itself."""
+    return max((row.pairs_censored for row in rows if row.detector == "none"), default=0)
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+# ---------------------------------------------------------------- detectors
+
+
+def _of_detectors(rows: Sequence[ReportRow], pools: Sequence[DetectorPool]) -> list[Chart]:
+    """What detectors save against the answers they change; none without any.
+
+    Not every action suits every method: all that are shown are over the same configurations.
+    """
+    most = max((pool.cells for pool in pools), default=0)
+    lines = []
+    for pool in pools:
+        total = _saving(pool.effect.tokens, pool.effect.change, "all configurations")
+        if pool.cells == most and total is not None:
+            points = [
+                _saving(effect.tokens, effect.change, f"{row.backend} {row.budget}, {row.dataset}")
+                for row in rows
+                if row.detector_action == (pool.detector, pool.action)
+                and row.is_sparse
+                and row.role == "method"
+                and (effect := row.detector_effect) is not None
+            ]
+            name = f"{pool.detector} ({pool.action})"
+            style = Style("method", len(lines))
+            lines.append(Series(name, style, tuple(filter(None, points)), total))
+    if not lines:
+        return []
+    totals = [(line.total.x or 0.0, line.total.y or 0.0) for line in lines if line.total]
+    return [
+        Chart(
+            "detectors",
+            "Change of accuracy, points, against tokens saved",
+            "Detectors and actions against the same traces left alone: small marks are "
+            "configurations, large ones all of them together, with 95% intervals. The line joins "
+            "what no other choice beats in both, stopping nothing among them. An action that only "
+            "some methods can carry out is in the table alone.",
+            Axis("tokens saved", "percent"),
+            Axis("change of accuracy, points", "points"),
+            (
+                Panel(
+                    f"all data sets ({_count(most, 'configuration')})",
+                    tuple(lines),
+                    front=front([(0.0, 0.0), *totals]),
+                ),
+            ),
+        )
+    ]
+
+
+def _saving(saved: Interval, change: Interval, words: str) -> Point | None:
+    if saved.estimate is None or change.estimate is None:
+        return None
+    ends = change.low, change.high, saved.low, saved.high
+    return Point(saved.estimate, change.estimate, *ends, words=words)
 
 
 def front(points: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], ...]:

@@ -13,7 +13,7 @@ from sweeping import go
 
 from experiments.grid.config import Config
 from experiments.grid.presets import load
-from experiments.report.page import markup
+from experiments.report.page.page import conditions
 from experiments.sweep.estimate import estimate
 
 pytestmark = pytest.mark.skipif(
@@ -68,7 +68,7 @@ def test_the_manifest_and_the_page_count_layers_with_keys(config: Config, tmp_pa
     about = json.loads(file.read_text())
     (model,) = about["models"]
     assert (model["key_layers"], model["layers"]) == (1, 3)
-    assert "of the 1 of its 3 layers that hold keys" in markup.conditions(about)
+    assert "of the 1 of its 3 layers that hold keys" in conditions(about)
 
 
 def test_a_dry_run_counts_keys_of_those_layers_alone(config: Config, tmp_path: Path) -> None:

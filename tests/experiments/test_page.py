@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from reports import small_report
 
-from experiments.report.chart_sets import chart_sets
+from experiments.report.charts import chart_sets
 from experiments.report.page import page
-from experiments.report.page.runs import by_worth, page_runs
-from experiments.report.page.traces import COLUMNS, spelled
+from experiments.report.page.traces import COLUMNS, by_worth, page_runs, spelled
 from experiments.report.report import Report
 from experiments.report.tables import every_grid
 from experiments.store import manifest
@@ -79,11 +78,11 @@ def test_what_does_not_fit_is_left_out_and_counted(report: Report, tmp_path: Pat
 
 
 def test_full_attention_comes_before_its_partners_and_every_kind_first(report: Report) -> None:
-    runs = page_runs(report.study, report.samples)
+    runs = page_runs(report.samples)
     order = list(by_worth(runs))
     assert sorted(map(id, order)) == sorted(map(id, runs))
     first = {run.plain.pair: run for run in reversed(order)}
-    assert all(run.run.configuration.is_full for run in first.values())
+    assert all(run.is_full for run in first.values())
     keys = {run.plain.key for run in runs}
     assert {run.plain.key for run in order[: 2 * len(keys)]} == keys
 

@@ -1,4 +1,4 @@
-"""Write the page: one file, no network, its traces compressed inside it."""
+"""The report as one HTML file: headline, conditions, figures, tables, and the texts themselves."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
@@ -14,10 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
-from experiments.report.charts import Axis, ChartSet, Panel, Point, Series
-from experiments.report.page import markup
-from experiments.report.page.runs import RULE, page_runs
-from experiments.report.page.traces import TraceBlocks, pack
+from experiments.report.charts import ChartSet
+from experiments.report.page.traces import RULE, TraceBlocks, pack
 from experiments.report.tables.grid import Grid, escape, html_table
 from experiments.store.files.filesystem import require_file, write_atomically
 
@@ -68,94 +67,22 @@ def write(
         InvalidValue: the file cannot be written.
     """
     require_file(path, "page")
-    packed = pack(report.study, page_runs(report.study, report.samples), report.rows, most)
-    problems = enumerate(packed.blocks)
+    packed = pack(report.study.store, report.samples, report.rows, most)
+    names = ["index", *(f"problem-{at}" for at in range(len(packed.blocks)))]
     blocks = "\n".join(
         f'<script type="application/x-lil-traces" id="{name}">{block}</script>'
-        for name, block in [("index", packed.index), *((f"problem-{at}", b) for at, b in problems)]
+        for name, block in zip(names, [packed.index, *packed.blocks], strict=True)
     )
-    page = _fill(report, sets, tables, about, packed)
     # A name may hold the same characters; the mark is the last of them.
-    before, _, after = page.rpartition("{{traces}}")
-    text = before + blocks + after
+    before, _, after = _page(report, sets, tables, about, packed).rpartition("{{traces}}")
     try:
-        write_atomically(path, text)
+        write_atomically(path, before + blocks + after)
     except InvalidValue as error:
         raise InvalidValue("page", str(path), f"a file to write ({error.__cause__})") from error
     return PageFile(path, len(blocks), packed.packed, packed.of)
 
 
-def chart_values(of: ChartSet) -> list[dict[str, Any]]:
-    """The charts of a set, ready for JSON; the page's script only draws them.
-
-    A chart has `panels`, each with `levels` and `lines` of points in the data's units. A point has
-    `x`, `y` (None: not known, and `absent` says why), `low` and `high` (None: no interval) and
-    `more`, words.
-    """
-    return [
-        {
-            "title": chart.title,
-            "of": of.subject,
-            "note": chart.note,
-            "scatter": chart.key in ("detectors", "waste"),
-            "x": _axis(chart.x),
-            "y": _axis(chart.y),
-            "panels": [_panel(panel) for panel in chart.panels],
-        }
-        for chart in of.charts
-    ]
-
-
-def _axis(axis: Axis) -> dict[str, Any]:
-    ends = {"from": axis.low, "to": axis.high, "ticks": list(axis.ticks) or None}
-    known = {key: value for key, value in ends.items() if value is not None}
-    return {"unit": axis.unit, "label": axis.label, "log": axis.is_log, **known}
-
-
-def _panel(panel: Panel) -> dict[str, Any]:
-    lines = [(line, panel.place(line)) for line in [*panel.lines, *panel.under_detector]]
-    return {
-        "title": f"{panel.dataset} ({panel.words})",
-        "levels": [_series(level) for level in panel.levels],
-        "lines": [_series(line) | {"place": place} for line, place in lines],
-        "frontier": panel.front,
-        "absent": _absent(panel),
-    }
-
-
-def _series(line: Series) -> dict[str, Any]:
-    under = {} if line.detector is None else {"dotted": True}
-    name = line.name + ("" if line.detector is None else f" with {line.detector[0]}")
-    total = [] if line.total is None else [_point(line.total)]
-    points = [_point(point) for point in line.points]
-    return {"name": name, "style": asdict(line.style), "points": points, "total": total, **under}
-
-
-def _point(at: Point) -> dict[str, Any]:
-    values = {"x": at.x, "y": at.y, "low": at.low, "high": at.high}
-    across = {} if at.left is None else {"left": at.left, "right": at.right}
-    return values | across | ({"more": at.words} if at.words else {})
-
-
-def _absent(panel: Panel) -> list[str]:
-    """A sentence for each reason: which backends have no number at which budgets."""
-    where: dict[str, dict[str, list[str]]] = {}
-    for line in panel.lines:
-        for point in line.points:
-            if point.missing:
-                where.setdefault(point.missing, {}).setdefault(line.name, []).append(f"{point.x}")
-    return [
-        f"{why}: " + "; ".join(f"{name} {', '.join(at)}" for name, at in of.items())
-        for why, of in where.items()
-    ]
-
-
-def _embedded(values: object) -> str:
-    """JSON that no text in it can end: HTML looks for `<` alone."""
-    return json.dumps(values, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-
-def _fill(
+def _page(
     report: Report,
     sets: Sequence[ChartSet],
     tables: Sequence[Grid],
@@ -165,7 +92,7 @@ def _fill(
     """The page but for its blocks."""
     style, script = _asset("page.css"), _asset("page.js")
     models = ", ".join(str(model.get("name")) for model in about.get("models", ()))
-    charts = [_embedded(values) for charts in sets for values in chart_values(charts)]
+    charts = [asdict(chart) | {"of": of.subject} for of in sets for chart in of.charts]
     # Tables of the same columns stand side by side where there is room.
     groups = itertools.groupby(enumerate(tables), key=lambda numbered: numbered[1].columns)
     grids = ("".join(html_table(grid, at) for at, grid in group) for _, group in groups)
@@ -180,13 +107,13 @@ def _fill(
         "script": script,
         "headline": escape(report.headline),
         "notices": "".join(f'<p class="note">{escape(notice)}</p>' for notice in report.notices),
-        "conditions": markup.conditions(about),
-        "charts": f"[{','.join(charts)}]",
+        "conditions": conditions(about),
+        # No text in JSON can end the script: HTML looks for `<` alone.
+        "charts": json.dumps(charts, allow_nan=False).replace("<", "\\u003c"),
         "tables": "\n".join(f'<div class="tables">{html}</div>' for html in grids),
         "shown": escape(shown),
     }
-    template = _asset("page.html")
-    return re.sub(r"\{\{(\w+)\}\}", lambda at: parts.get(at[1], at[0]), template)
+    return re.sub(r"\{\{(\w+)\}\}", lambda at: parts.get(at[1], at[0]), _asset("page.html"))
 
 
 def _asset(name: str) -> str:
@@ -196,3 +123,69 @@ def _asset(name: str) -> str:
 def _hash(text: str) -> str:
     """What a browser is told to expect of the one style and the one script it may run."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+# ---------------------------------------------------------------- conditions
+
+_FIRST = (
+    "datasets", "split", "limit", "offset", "backends", "budgets", "penalties", "cap",
+    "max_new_tokens", "temperature", "top_k", "top_p", "samples_per_problem", "seed", "dtype",
+    "weights", "threads", "engine", "device", "device_name", "runtime", "preset", "commit", "dirty",
+    "started", "ended", "status",
+)  # fmt: skip
+_ELSEWHERE = (
+    "headline",
+    "notices",
+    "figures",
+    "page",
+    "models",
+    "detectors",
+    "arguments",
+    "config",
+)
+
+
+def conditions(about: Mapping[str, Any]) -> str:
+    """What the numbers were made with: what readers ask for first, then all else, folded."""
+    config, arguments = about.get("config", {}), about.get("arguments")
+    first = {key: config.get(key, about.get(key)) for key in _FIRST}
+    lines = {
+        "model": [_model(model) for model in about.get("models", ())],
+        "command": shlex.join(["lil", *map(str, arguments)]) if arguments else None,
+        "detectors": [_detector(entry) for entry in about.get("detectors", ())] or "none",
+    } | {key.replace("_", " "): value for key, value in first.items()}
+    more = {
+        key: json.dumps(value, ensure_ascii=False)
+        for key, value in {**config, **about}.items()
+        if key not in _ELSEWHERE and value != first.get(key)
+    }
+    return (
+        f"{_list(lines)}<details><summary>Everything else that was set</summary>{_list(more)}"
+        "</details>"
+    )
+
+
+def _list(lines: Mapping[str, object]) -> str:
+    shown = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
+        for name, value in lines.items()
+        if value not in (None, "", [])
+        for text in [", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value]
+    )
+    return f'<dl class="conditions">{shown}</dl>'
+
+
+def _model(model: Mapping[str, Any]) -> str:
+    text = f"{model.get('name')} {model.get('digest')}"
+    if "key_layers" not in model:
+        return text
+    return (
+        f"{text}, budgets, keys and bytes are of the {model['key_layers']} of its "
+        f"{model['layers']} layers that hold keys"
+    )
+
+
+def _detector(entry: Mapping[str, Any]) -> str:
+    """A detector with its parameters."""
+    inside = ", ".join(f"{key} = {value}" for key, value in entry.items() if key != "name")
+    return f"{entry.get('name')} ({inside})" if inside else str(entry.get("name"))

@@ -28,10 +28,10 @@ const UNITS = {
 const SUFFIX = { tokens: " tokens", times: " times", points: " points" };
 
 function interval(unit, { y, low, high }) {
-  const told = UNITS[unit](y, true) + (SUFFIX[unit] ?? "");
-  if (low == null && high == null) return told;
+  const text = UNITS[unit](y, true) + (SUFFIX[unit] ?? "");
+  if (low == null && high == null) return text;
   const least = low == null ? "0" : UNITS[unit](low, true);
-  return `${told} [${least}, ${high == null ? "∞" : UNITS[unit](high, true)}]`;
+  return `${text} [${least}, ${high == null ? "∞" : UNITS[unit](high, true)}]`;
 }
 
 // ---------------------------------------------------------------- charts
@@ -47,32 +47,33 @@ const CONTROL_MARKS = [
   "M-1.2 -4H1.2V-1.2H4V1.2H1.2V4H-1.2V1.2H-4V-1.2H-1.2Z",
   "M-3.6 -1.9L-1.9 -3.6L0 -1.7L1.9 -3.6L3.6 -1.9L1.7 0L3.6 1.9L1.9 3.6L0 1.7L-1.9 3.6L-3.6 1.9L-1.7 0Z",
 ];
-// A style is a role with the numbers of its colour and mark; controls have their own of both.
-const FULL = { role: "full", colour: 0, mark: 0 };
-const numbered = (at) => ({ role: "method", colour: at, mark: at });
-const styleOf = ({ style: { role, colour } }) =>
-  role === "full" || role === "null" ? "sfull" : role === "control" ? `sc${colour % 3}` : `s${colour % 6}`;
-const markOf = ({ role, mark }, attributes = {}) => {
+// A style is a role with a number; controls have colours and marks of their own.
+const FULL = { role: "full", number: 0 };
+const numbered = (at) => ({ role: "method", number: at });
+const styleOf = ({ style: { role, number } }) =>
+  role === "full" || role === "null" ? "sfull" : role === "control" ? `sc${number % 3}` : `s${number % 6}`;
+const markOf = ({ role, number }, attributes = {}) => {
   const among = role === "control" ? CONTROL_MARKS : MARKS;
-  return draw("path", { d: among[mark % among.length], ...attributes });
+  return draw("path", { d: among[number % among.length], ...attributes });
 };
 
 function scale(axis, values, from, to) {
   // From data to the drawing, and where the ticks are.
   const known = values.length ? values : [0, 1];
-  let low = axis.from ?? Math.min(...known), high = axis.to ?? Math.max(...known);
-  if (axis.log) {
-    if (axis.ticks) [low, high] = [low / 1.35, high * 1.35];
+  let low = axis.low ?? Math.min(...known), high = axis.high ?? Math.max(...known);
+  if (axis.is_log) {
+    const ticks = axis.ticks?.length ? axis.ticks : null;
+    if (ticks) [low, high] = [low / 1.35, high * 1.35];
     else [low, high] = [low / 1.15, high * 1.15];
     const reach = Math.log(high) - Math.log(low) || 1;
     // A bound may be 0, which a logarithm cannot place: it lies at the edge.
     const at = (value) => from + ((Math.log(Math.max(value, low)) - Math.log(low)) / reach) * (to - from);
-    return { at, ticks: axis.ticks ?? logTicks(low, high), low, high };
+    return { at, ticks: ticks ?? logTicks(low, high), low, high };
   }
   if (high === low) high = low + 1;
   const step = nice((high - low) / 4);
-  if (axis.from === undefined) low = Math.floor(low / step + 1e-9) * step;
-  if (axis.to === undefined) high = Math.ceil(high / step - 1e-9) * step;
+  if (axis.low == null) low = Math.floor(low / step + 1e-9) * step;
+  if (axis.high == null) high = Math.ceil(high / step - 1e-9) * step;
   const ticks = [];
   for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-6; at++) ticks.push(at * step || 0);
   return { at: (value) => from + ((value - low) / (high - low)) * (to - from), ticks, low, high };
@@ -85,8 +86,8 @@ function logTicks(low, high) {
   for (const by of [[1, 2, 5], [1, 3], [1]]) {
     const ticks = [];
     for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
-      for (const one of by) {
-        const tick = +(one * 10 ** power).toPrecision(1);
+      for (const digit of by) {
+        const tick = +(digit * 10 ** power).toPrecision(1);
         if (tick >= low && tick <= high) ticks.push(tick);
       }
     if (ticks.length <= 7) return ticks;
@@ -94,16 +95,16 @@ function logTicks(low, high) {
   return [low, high];
 }
 
-/* One panel. `spec`: label, x, y, lines, levels, uprights, frontier, tell(line, point), values (for a
+/* One panel. `spec`: label, x, y, lines, levels, uprights, front, tell(line, point), values (for a
    scale that several panels share). `say` takes the point under the pointer or the arrow keys. */
 function panel(spec, say, WIDE = 340) {
   const svg = draw("svg", {
     viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", tabindex: 0, "aria-label": spec.label,
   });
   const points = marked(spec.lines);
-  const x = scale(spec.x, spec.x.ticks ?? [
+  const x = scale(spec.x, spec.x.ticks?.length ? spec.x.ticks : [
     ...points.flatMap((point) => [point.x, point.left ?? point.x, point.right ?? point.x]),
-    ...(spec.frontier ?? []).map(([u]) => u),
+    ...(spec.front ?? []).map(([u]) => u),
   ], LEFT, WIDE - RIGHT);
   const y = scale(spec.y, spec.values, HIGH - BOTTOM, TOP);
   for (const tick of y.ticks)
@@ -134,22 +135,21 @@ function panel(spec, say, WIDE = 340) {
     svg.append(draw("line", {
       class: `upright ${styleOf(upright)}`, x1: x.at(upright.x), x2: x.at(upright.x), y1: TOP, y2: HIGH - BOTTOM,
     }));
-  if (spec.frontier?.length > 1)
-    svg.append(draw("polyline", { class: "edge", points: spec.frontier.map(([u, v]) => `${x.at(u)},${y.at(v)}`).join(" ") }));
+  if (spec.front?.length > 1)
+    svg.append(draw("polyline", { class: "edge", points: spec.front.map(([u, v]) => `${x.at(u)},${y.at(v)}`).join(" ") }));
   const places = [];
-  const neighbours = spec.lines.filter((line) => !line.dotted).length;
-  for (const line of spec.lines) drawLine(svg, spec, line, x, y, neighbours, places);
+  spec.lines.forEach((line, at) => drawLine(svg, spec, line, x, y, at, places));
   listen(svg, WIDE, places, (place) => say(place ? spec.tell(place.line, place.point) : ""));
   return svg;
 }
 
-function drawLine(svg, spec, line, x, y, neighbours, places) {
-  // Lines stand a little aside of each other, so that bars do not hide bars.
-  const aside = spec.x.ticks && !spec.scatter ? 2 ** (0.07 * (line.place - (neighbours - 1) / 2)) : 1;
+function drawLine(svg, spec, line, x, y, at, places) {
+  // Lines stand a little to the side of each other, so that bars do not hide bars.
+  const shift = spec.x.ticks?.length ? 2 ** (0.07 * (at - (spec.lines.length - 1) / 2)) : 1;
   const style = styleOf(line);
   const all = line.points.map((point) =>
-    point.y === null ? null : { line, point, u: x.at(point.x * aside), v: y.at(point.y) });
-  const found = all.filter((place) => place);
+    point.y === null ? null : { line, point, u: x.at(point.x * shift), v: y.at(point.y) });
+  const known = all.filter((place) => place);
   if (!spec.scatter) {
     // What is not known parts the line.
     let path = "", begun = false;
@@ -161,31 +161,31 @@ function drawLine(svg, spec, line, x, y, neighbours, places) {
       }
       begun = place !== null;
     }
-    if (path) svg.append(draw("path", { class: `line ${style}${line.dotted ? " dotted" : ""}`, d: path }));
-    for (const { point, u } of line.dotted ? [] : found)
+    if (path) svg.append(draw("path", { class: `line ${style}`, d: path }));
+    for (const { point, u } of known)
       if (point.low != null || point.high != null)
         svg.append(draw("line", {
           class: `bar ${style}`, x1: u, x2: u, y1: y.at(point.low ?? y.low), y2: y.at(point.high ?? y.high),
         }));
   }
-  for (const { point, u, v } of line.bare ? [] : found)
+  for (const { point, u, v } of line.bare ? [] : known)
     svg.append(markOf(line.style, {
-      class: `mark ${style}${line.dotted ? " hollow" : ""}${spec.scatter ? " hollow faint" : ""}`,
+      class: `mark ${style}${spec.scatter ? " hollow faint" : ""}`,
       transform: `translate(${u.toFixed(1)} ${v.toFixed(1)})`, "data-y": point.y, "data-x": point.x,
     }));
-  for (const point of line.total ?? []) {
+  for (const point of totals(line)) {
     const [u, v] = [x.at(point.x), y.at(point.y)];
     if (point.low !== null && point.high !== null)
       svg.append(draw("line", { class: `bar ${style}`, x1: u, x2: u, y1: y.at(point.low), y2: y.at(point.high) }));
     if (point.left != null && point.right != null)
       svg.append(draw("line", { class: `bar ${style}`, x1: x.at(point.left), x2: x.at(point.right), y1: v, y2: v }));
-    found.push({ line, point, u, v });
+    known.push({ line, point, u, v });
     svg.append(markOf(line.style, {
       class: `mark total ${style}`, "data-x": point.x, "data-y": point.y,
       transform: `translate(${u.toFixed(1)} ${v.toFixed(1)}) scale(1.8)`,
     }));
   }
-  places.push(...found);
+  places.push(...known);
 }
 
 function listen(svg, wide, places, say) {
@@ -234,48 +234,49 @@ function legend(lines, extra) {
   return el("ul", { class: "legend" }, ...[...lines, ...extra].map(key));
 }
 
-const marked = (lines) => lines.flatMap((line) => [...line.points, ...(line.total ?? [])]);
+const totals = (line) => (line.total ? [line.total] : []);
+const marked = (lines) => lines.flatMap((line) => [...line.points, ...totals(line)]);
 const bounds = (lines) => marked(lines).flatMap(({ y, low, high }) => [y, low, high]).filter((value) => value != null);
 
 function figure(chart) {
   const say = el("output", { class: "readout", "aria-live": "polite" });
   const lines = new Map();
   for (const part of chart.panels)
-    for (const line of part.lines) if (!line.dotted && !lines.has(line.name)) lines.set(line.name, line);
+    for (const line of part.lines) if (!lines.has(line.name)) lines.set(line.name, line);
   // Costs on one logarithmic scale can be compared across panels; so can points of one scatter, of
   // which the large ones alone have their intervals drawn.
-  const shared = chart.y.log || chart.scatter;
-  const values = chart.panels.map((part) => chart.scatter
-    ? [0, ...part.lines.flatMap((line) => line.points.map((point) => point.y)), ...bounds(part.lines.map(({ total }) => ({ points: total })))]
-    : bounds([...part.lines, ...part.levels]).filter((value) => !chart.y.log || value > 0));
-  const tell = (part) => (line, point) => chart.scatter
-    ? `${part.title}, ${line.name}, ${point.more}: ${chart.x.label} ${interval("percent", { y: point.x, low: point.left, high: point.right })}, accuracy ${interval("points", point)}`
-    : `${part.title.split(" (")[0]}, ${line.name}, budget ${point.x}: ${interval(chart.y.unit, point)}${point.more ? `; ${point.more}` : ""}`;
+  const scatter = chart.key === "detectors", shared = chart.y.is_log || scatter;
+  const values = chart.panels.map((part) => scatter
+    ? [0, ...part.lines.flatMap((line) => line.points.map((point) => point.y)), ...bounds(part.lines.map((line) => ({ points: totals(line) })))]
+    : bounds([...part.lines, ...part.levels]).filter((value) => !chart.y.is_log || value > 0));
+  const tell = (part) => (line, point) => scatter
+    ? `${part.title}, ${line.name}, ${point.words}: ${chart.x.label} ${interval("percent", { y: point.x, low: point.left, high: point.right })}, accuracy ${interval("points", point)}`
+    : `${part.title.split(" (")[0]}, ${line.name}, budget ${point.x}: ${interval(chart.y.unit, point)}${point.words ? `; ${point.words}` : ""}`;
   const panels = chart.panels.map((part, at) => {
     const spec = {
-      ...chart, ...part, label: `${chart.title}, ${part.title}`,
+      ...chart, ...part, scatter, label: `${chart.title}, ${part.title}`,
       values: shared ? values.flat() : values[at], tell: tell(part),
     };
     return el("div", { class: "panel" },
       el("h4", {}, part.title), panel(spec, (text) => { say.textContent = text; }),
-      ...part.absent.map((told) => el("p", { class: "absent" }, told)));
+      ...part.absent.map((reason) => el("p", { class: "absent" }, reason)));
   });
   const roles = new Set(chart.panels.flatMap((part) => part.levels.map((level) => level.style.role)));
   const extra = [["full", "full attention", "level"], ["null", "null: full attention against itself", "level null"]]
     .filter(([role]) => roles.has(role))
     .map(([, name, level]) => ({ name, style: FULL, mark: "none", level }));
-  const told = [...lines.values()].map((line) => (chart.scatter ? { ...line, rule: "none" } : line));
+  const keys = [...lines.values()].map((line) => (scatter ? { ...line, rule: "none" } : line));
   return el("figure", {},
     el("figcaption", {},
       el("h3", {}, chart.title + (chart.of ? ` (${chart.of})` : "")),
       el("p", { class: "note" }, chart.note)),
-    legend(told, extra), el("div", { class: "panels" }, ...panels), say);
+    legend(keys, extra), el("div", { class: "panels" }, ...panels), say);
 }
 
 // ---------------------------------------------------------------- traces
 
 async function inflated(id) {
-  const packed = Uint8Array.from(atob(byId(id).textContent), (one) => one.charCodeAt(0));
+  const packed = Uint8Array.from(atob(byId(id).textContent), (character) => character.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   return JSON.parse(await new Response(stream).text());
 }
@@ -312,14 +313,14 @@ class Viewer {
     const name = label.dataset.name, select = label.querySelector("select");
     const values = new Map(Object.entries(CHOICES[name] ?? { "": "any" }));
     if (name === "fired") {
-      for (const one of this.detectors) values.set(`fired ${one}`, `${one} fired`);
+      for (const name of this.detectors) values.set(`fired ${name}`, `${name} fired`);
       if (this.detectors.length) values.set("none", "none fired");
     } else if (!CHOICES[name]) {
       const known = [...new Set(this.runs.map((run) => run[name]))];
       if (name === "budget") known.sort((a, b) => (a ?? 0) - (b ?? 0));
-      for (const one of known) values.set(`= ${one}`, one === null ? "none" : String(one));
+      for (const value of known) values.set(`= ${value}`, value === null ? "none" : String(value));
     }
-    for (const [value, told] of values) select.append(el("option", { value }, told));
+    for (const [value, words] of values) select.append(el("option", { value }, words));
     label.hidden = values.size < 3 && name !== "fired" || values.size < 2;
     select.addEventListener("change", () => this.list());
     this.filters[name] = select;
@@ -339,15 +340,15 @@ class Viewer {
   }
 
   list(limit = SHOWN) {
-    const found = this.runs.filter((run) => this.passes(run));
-    byId("count").textContent = `${whole(found.length)} of ${whole(this.runs.length)} runs`;
-    const buttons = found.slice(0, limit).map((run) => el("li", {}, this.button(run)));
-    if (found.length > limit) {
+    const matching = this.runs.filter((run) => this.passes(run));
+    byId("count").textContent = `${whole(matching.length)} of ${whole(this.runs.length)} runs`;
+    const buttons = matching.slice(0, limit).map((run) => el("li", {}, this.button(run)));
+    if (matching.length > limit) {
       const more = () => {
         this.list(limit + SHOWN);
         byId("list").querySelectorAll("button")[limit].focus();
       };
-      buttons.push(el("li", {}, el("button", { type: "button", class: "more", tabindex: -1, onclick: more }, `show more of ${whole(found.length - limit)} others`)));
+      buttons.push(el("li", {}, el("button", { type: "button", class: "more", tabindex: -1, onclick: more }, `show more of ${whole(matching.length - limit)} others`)));
     }
     byId("list").replaceChildren(...buttons);
     this.rove();
@@ -362,15 +363,15 @@ class Viewer {
   }
 
   rove() {
-    // One of the list takes the tab key, so that a second one leads on to the text.
+    // A button of the list takes the tab key, so that a second button leads on to the text.
     const buttons = [...byId("list").querySelectorAll("button")];
-    for (const one of buttons) {
-      const here = this.now && Number(one.dataset.run) === this.now.number;
-      one.tabIndex = here ? 0 : -1;
-      if (here) one.setAttribute("aria-current", "true");
-      else one.removeAttribute("aria-current");
+    for (const button of buttons) {
+      const here = this.now && Number(button.dataset.run) === this.now.number;
+      button.tabIndex = here ? 0 : -1;
+      if (here) button.setAttribute("aria-current", "true");
+      else button.removeAttribute("aria-current");
     }
-    if (buttons.length && !buttons.some((one) => one.tabIndex === 0)) buttons[0].tabIndex = 0;
+    if (buttons.length && !buttons.some((button) => button.tabIndex === 0)) buttons[0].tabIndex = 0;
   }
 
   move(event) {
@@ -379,7 +380,7 @@ class Viewer {
     if (to === undefined) return;
     event.preventDefault();
     const next = buttons[Math.max(0, Math.min(buttons.length - 1, to))];
-    for (const one of buttons) one.tabIndex = one === next ? 0 : -1;
+    for (const button of buttons) button.tabIndex = button === next ? 0 : -1;
     next.focus();
   }
 
@@ -400,79 +401,79 @@ class Viewer {
   }
 
   show(run, block) {
-    const held = block.runs[run.at], full = this.full.get(run.block);
-    const partner = full && full !== run ? { run: full, held: block.runs[full.at] } : null;
+    const trace = block.runs[run.at], full = this.full.get(run.block);
+    const partner = full && full !== run ? { run: full, trace: block.runs[full.at] } : null;
     const isPaired = partner && this.isPaired;
     const say = el("output", { class: "readout", "aria-live": "polite" });
     const tell = (text) => { say.textContent = text; };
-    const left = this.text(run, held, isPaired ? held.parts : null, tell);
-    const right = isPaired ? this.text(full, partner.held, held.parts, tell) : null;
+    const left = this.text(run, trace, isPaired ? trace.parts : null, tell);
+    const right = isPaired ? this.text(full, partner.trace, trace.parts, tell) : null;
     const boxes = right ? [left, right] : [left];
     byId("trace").replaceChildren(
       el("h3", { tabindex: -1 }, `${place(run)}, ${method(run)}`),
-      this.facts(run, held, block, full),
-      this.tools(held, partner, boxes, () => this.show(run, block)),
+      this.facts(run, trace, block, full),
+      this.tools(trace, partner, boxes, () => this.show(run, block)),
       say,
-      el("div", { class: "reading" }, el("div", { class: "texts" }, ...boxes.map(({ part }) => part)), this.curves(run, held, partner, tell)),
+      el("div", { class: "reading" }, el("div", { class: "texts" }, ...boxes.map(({ part }) => part)), this.curves(run, trace, partner, tell)),
       el("details", {}, el("summary", {}, "The prompt"), el("pre", { class: "prompt", tabindex: 0, dir: "auto" }, block.prompt)),
-      ...held.watched.filter((one) => one.text !== null).map((one) =>
-        el("details", {}, el("summary", {}, `Its text with ${one.name}: ${whole(one.tokens)} tokens, ${verdict(one.correct)}`),
-          el("pre", { class: "prompt", tabindex: 0, dir: "auto" }, one.text))),
+      ...trace.watched.filter((watched) => watched.text !== null).map((watched) =>
+        el("details", {}, el("summary", {}, `Its text with ${watched.name}: ${whole(watched.tokens)} tokens, ${verdict(watched.correct)}`),
+          el("pre", { class: "prompt", tabindex: 0, dir: "auto" }, watched.text))),
     );
-    if (isPaired && held.parts !== null) boxes.forEach((box) => jump(box, ".parting"));
+    if (isPaired && trace.parts !== null) boxes.forEach((box) => jump(box, ".parting"));
   }
 
-  facts(run, held, block, full) {
-    const told = [[el("span", { class: verdictClass(run.correct) }, verdict(run.correct))]];
-    told.push(["answer ", el("b", {}, held.answer ?? "none"), ", gold ", el("b", {}, block.gold ?? "unknown")]);
+  facts(run, trace, block, full) {
+    const facts = [[el("span", { class: verdictClass(run.correct) }, verdict(run.correct))]];
+    facts.push(["answer ", el("b", {}, trace.answer ?? "none"), ", gold ", el("b", {}, block.gold ?? "unknown")]);
     const times = full && full !== run && full.tokens && full.status !== "capped"
       ? `, ${(run.tokens / full.tokens).toFixed(2)} times full attention’s ${whole(full.tokens)}` : "";
-    told.push([`${whole(run.tokens)} tokens${times}`]);
-    told.push([run.status === "capped" ? "cut at the cap" : `ended by ${held.finish}`]);
-    if (full && full !== run) told.push(["full attention ", el("span", { class: verdictClass(full.correct) }, verdict(full.correct))]);
-    told.push(["run ", el("code", {}, held.id.slice(0, 8))]);
-    return el("ul", { class: "facts" }, ...told.map((parts) => el("li", {}, ...parts)));
+    facts.push([`${whole(run.tokens)} tokens${times}`]);
+    facts.push([run.status === "capped" ? "cut at the cap" : `ended by ${trace.finish}`]);
+    if (full && full !== run) facts.push(["full attention ", el("span", { class: verdictClass(full.correct) }, verdict(full.correct))]);
+    facts.push(["run ", el("code", {}, trace.id.slice(0, 8))]);
+    return el("ul", { class: "facts" }, ...facts.map((parts) => el("li", {}, ...parts)));
   }
 
-  tools(held, partner, boxes, again) {
+  tools(trace, partner, boxes, again) {
     const parts = [];
     if (partner) {
-      const toggle = () => { this.isPaired = !this.isPaired; again(); byId("beside").focus(); };
-      parts.push(el("button", { type: "button", id: "beside", "aria-pressed": String(this.isPaired), onclick: toggle }, "beside full attention"));
+      const toggle = () => { this.isPaired = !this.isPaired; again(); byId("paired").focus(); };
+      parts.push(el("button", { type: "button", id: "paired", "aria-pressed": String(this.isPaired), onclick: toggle }, "next to full attention"));
     }
     const go = (name, selector) => el("button", { type: "button", onclick: () => boxes.forEach((box) => jump(box, selector)) }, name);
     const jumps = [go("start", null)];
-    if (boxes.length > 1 && held.parts !== null) jumps.push(go("where they part", ".parting"));
-    for (const one of held.watched)
-      if (one.at !== null) jumps.push(go(`${one.name}, token ${whole(one.at)}`, `[data-fired="${this.detectors.indexOf(one.name)}"]`));
+    if (boxes.length > 1 && trace.parts !== null) jumps.push(go("where they part", ".parting"));
+    for (const watched of trace.watched)
+      if (watched.at !== null) jumps.push(go(`${watched.name}, token ${whole(watched.at)}`, `[data-fired="${this.detectors.indexOf(watched.name)}"]`));
     jumps.push(go("end", "end"));
     parts.push(el("span", {}, "go to"), ...jumps);
     return el("div", { class: "tools" }, ...parts);
   }
 
   /* A text with its marks. The marks are empty elements: what a reader copies is the text. */
-  text(run, held, parts, tell) {
-    const offset = (tokens) => held.lengths.slice(0, tokens).reduce((sum, one) => sum + one, 0);
+  text(run, trace, parts, tell) {
+    const offset = (tokens) => trace.lengths.slice(0, tokens).reduce((sum, length) => sum + length, 0);
     const marks = [];
     if (parts !== null) {
-      const told = `The texts are the same for ${whole(parts)} tokens and part here`;
-      marks.push({ at: offset(parts), made: flag("parting", `▸ parts, ${whole(parts)}`, told, tell) });
+      const words = `The texts are the same for ${whole(parts)} tokens and part here`;
+      marks.push({ at: offset(parts), made: flag("parting", `▸ parts, ${whole(parts)}`, words, tell) });
     }
-    for (const one of held.watched) {
-      if (one.at === null) continue;
-      const saved = run.tokens ? `, ${UNITS.percent(1 - one.paid / run.tokens, true)} of its tokens saved` : "";
-      const told = `${one.name} fired at token ${whole(one.at)} (action ${one.action}): ${whole(one.tokens)} tokens in the output${saved}, answer ${verdict(one.correct)}`;
-      const made = flag(`fired s${this.detectors.indexOf(one.name) % 6}`, `⚑ ${one.name} ${whole(one.at)}`, told, tell);
-      made.setAttribute("data-fired", this.detectors.indexOf(one.name));
-      marks.push({ at: offset(one.at), made });
+    for (const watched of trace.watched) {
+      if (watched.at === null) continue;
+      const saved = run.tokens ? `, ${UNITS.percent(1 - watched.paid / run.tokens, true)} of its tokens saved` : "";
+      const words = `${watched.name} fired at token ${whole(watched.at)} (action ${watched.action}): ${whole(watched.tokens)} tokens in the output${saved}, answer ${verdict(watched.correct)}`;
+      const made = flag(`fired s${this.detectors.indexOf(watched.name) % 6}`, `⚑ ${watched.name} ${whole(watched.at)}`, words, tell);
+      made.setAttribute("data-fired", this.detectors.indexOf(watched.name));
+      marks.push({ at: offset(watched.at), made });
     }
     marks.sort((a, b) => a.at - b.at);
     const pre = el("pre", { tabindex: 0, dir: "auto", role: "region", "aria-label": `Text of ${method(run)}` });
     const same = parts === null ? 0 : offset(parts);
     let start = 0;
-    for (const { at, made } of [...marks, { at: held.text.length, made: null }]) {
+    for (const { at, made } of [...marks, { at: trace.text.length, made: null }]) {
       if (at > start) {
-        const piece = held.text.slice(start, at);
+        const piece = trace.text.slice(start, at);
         pre.append(at <= same ? el("span", { class: "same" }, piece) : piece);
         start = at;
       }
@@ -482,36 +483,36 @@ class Viewer {
     return { part: el("div", {}, el("h4", {}, title), pre), pre };
   }
 
-  curves(run, held, partner, tell) {
-    const uprights = held.watched.filter((one) => one.at !== null)
-      .map((one) => ({ x: one.at, style: numbered(this.detectors.indexOf(one.name)), name: `${one.name} ${whole(one.at)}`, mark: "none", upright: true }));
+  curves(run, trace, partner, tell) {
+    const uprights = trace.watched.filter((watched) => watched.at !== null)
+      .map((watched) => ({ x: watched.at, style: numbered(this.detectors.indexOf(watched.name)), name: `${watched.name} ${whole(watched.at)}`, mark: "none", upright: true }));
     const line = (name, style, points) => ({ name, style, points, bare: true });
     const compressed = (of) => [{ x: 0, y: 0, raw: 0 }, ...of.curve.map(([x, raw, y]) => ({ x, y, raw }))];
     const keys = (of) => of.keys.map(([x, y]) => ({ x, y }));
     const both = (make, step) => [
-      ...(partner ? [{ ...line("full attention", FULL, make(partner.held)), step }] : []),
-      { ...line(method(run), run.full ? FULL : numbered(0), make(held)), step },
+      ...(partner ? [{ ...line("full attention", FULL, make(partner.trace)), step }] : []),
+      { ...line(method(run), run.full ? FULL : numbered(0), make(trace)), step },
     ];
-    const one = (title, note, lines, told) => el("div", {},
+    const small = (title, note, lines, words) => el("div", {},
       el("h4", {}, title),
       panel({
         label: `${title}, by tokens`, x: { unit: "tokens", from: 0, label: "tokens" }, y: { unit: "tokens", from: 0 },
-        lines, uprights, values: bounds(lines), tell: told,
+        lines, uprights, values: bounds(lines), tell: words,
       }, tell, 270),
       el("p", { class: "absent" }, note));
     const key = [...both(() => [], false), ...uprights].map((each) => ({ mark: "none", ...each }));
     return el("div", { class: "curves" }, legend(key, []),
-      one("Compressed size, bytes", "Flat where the text repeats itself.", both(compressed, false), (of, point) =>
+      small("Compressed size, bytes", "Flat where the text repeats itself.", both(compressed, false), (of, point) =>
         `${of.name}, ${whole(point.x)} tokens: ${whole(point.raw)} bytes compress to ${whole(point.y)}${point.raw ? `, ratio ${(point.y / point.raw).toFixed(2)}` : ""}`),
-      one("Keys read per token", "Over all layers and KV heads, as costs count them.", both(keys, true), (of, point) =>
+      small("Keys read per token", "Over all layers and KV heads, as costs count them.", both(keys, true), (of, point) =>
         `${of.name}, up to token ${whole(point.x)}: ${whole(point.y)} keys per token`));
   }
 }
 
-function flag(kind, label, told, tell) {
+function flag(kind, label, words, tell) {
   return el("span", {
-    class: kind, tabindex: 0, role: "img", "aria-label": told, title: told, "data-label": label,
-    onfocus: () => tell(told), onblur: () => tell(""), onpointerenter: () => tell(told), onpointerleave: () => tell(""),
+    class: kind, tabindex: 0, role: "img", "aria-label": words, title: words, "data-label": label,
+    onfocus: () => tell(words), onblur: () => tell(""), onpointerenter: () => tell(words), onpointerleave: () => tell(""),
   });
 }
 
@@ -540,7 +541,7 @@ else byId("charts").append(el("p", {}, "There is no sparse configuration to draw
 inflated("index").then((table) => {
   const viewer = new Viewer(table);
   const [, block, at] = /^#run-(\d+)-(\d+)$/.exec(location.hash) ?? [];
-  const run = viewer.runs.find((one) => one.block === Number(block) && one.at === Number(at));
+  const run = viewer.runs.find((other) => other.block === Number(block) && other.at === Number(at));
   if (run) viewer.open(run);
 }, (error) => {
   byId("trace").textContent = `This browser cannot unpack the traces: ${error.message}`;

@@ -56,12 +56,12 @@ def estimate(config: Config, out: Path) -> dict[str, Any]:
     """The document of `lil sweep --dry-run --json`; bytes, tokens, seconds, missing is None."""
     unknown: list[str] = []
     if config.runtime == "vllm":
-        from experiments.sweep.executors import vllm_limits  # imports torch
+        from experiments.sweep.executors import on_vllm  # imports torch
 
-        vllm_limits.require_decodable(config)
-        unknown.append(vllm_limits.MEMORY)
-        if not vllm_limits.is_installed():
-            unknown.append(vllm_limits.NOT_HERE)
+        on_vllm.require_decodable(config)
+        unknown.append(on_vllm.MEMORY)
+        if not on_vllm.is_installed():
+            unknown.append(on_vllm.NOT_HERE)
     experiment = Experiment.from_config(config, local_only=True)
     unknown += experiment.unknown
     study = Study.of(Store(out), experiment) if manifest.any_in(out) else None

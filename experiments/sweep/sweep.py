@@ -75,10 +75,10 @@ def _engine(experiment: Experiment, shelf: models.Shelf) -> str:
     config, sources = experiment.config, [*experiment.sources.values()]
     if config.runtime == OWN_RUNTIME:
         return require_supported(shelf.take(sources[0]), experiment.backends, config.engine)
-    from experiments.sweep.executors import vllm_limits  # imports torch
+    from experiments.sweep.executors import on_vllm  # imports torch
 
     for source in sources:
-        vllm_limits.require_layers(source.name, positions.layers(source), experiment.backends)
+        on_vllm.require_layers(source.name, positions.layers(source), experiment.backends)
     return config.runtime
 
 

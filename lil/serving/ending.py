@@ -26,15 +26,10 @@ class Words:
         return self.table[token] if 0 <= token < len(self.table) else b""
 
     def text(self, tokens: Sequence[int]) -> bytes:
-        """The bytes of tokens, joined."""
         return b"".join(map(self.piece, tokens))
 
     def cue(self, detector: Detector) -> list[int]:
-        """The tokens that a detector's action gives the model to go on from.
-
-        Raises:
-            InvalidValue: the tokenizer does not have the words of the cue.
-        """
+        """The tokens that a detector's action gives the model to go on from."""
         cue, _ = detector.action.gives
         if cue not in self._cues:
             self._cues[cue] = cue_ids(detector.action, self._tokenizer, self.table)
@@ -65,11 +60,7 @@ class Limits:
 
 
 def end_of(stopping: Stopping, eos: int | None, stops: Sequence[int]) -> int | None:
-    """The token that ends a request: `stop_on_token`, else `eos`, else a stop token, else None.
-
-    Raises:
-        InvalidValue: `stop_on_token` is not a stop token of the request.
-    """
+    """The token that ends a request: `stop_on_token`, else `eos`, else a stop token, else None."""
     if stopping.token is not None and stopping.token not in stops:
         allowed = f"one of the request's own stop_token_ids: {sorted(stops) or 'it has none'}"
         raise InvalidValue("stop_on_token", stopping.token, allowed)
@@ -83,9 +74,6 @@ class Ending:
     token, a cue that is already there is not repeated, and a second verdict ends the request. Where
     `lil.decode` cuts, an engine forces the token that ends a request. Tokens that were generated
     before the verdict was read stay, and the cue follows them.
-
-    Args:
-        prompt: the request's text before the first generated token.
     """
 
     def __init__(self, stopping: Stopping, prompt: bytes, words: Words, limits: Limits) -> None:

@@ -13,11 +13,7 @@ from attention.errors import InvalidValue
 
 
 def open_log(field: str, file: str | None) -> Path | None:
-    """The path of a file that lines are added to.
-
-    Raises:
-        InvalidValue: the file cannot be written.
-    """
+    """The path of a file that lines are added to, once it can be written."""
     if file is None:
         return None
     try:
@@ -39,15 +35,7 @@ def add_line(path: Path | None, line: str, log: logging.Logger) -> None:
 
 
 class VerdictLog:
-    """Notes each verdict that is acted upon: in the log and in a file.
-
-    Args:
-        log: the engine's.
-        file: lines are added to it; None for none.
-
-    Raises:
-        InvalidValue: the file cannot be written.
-    """
+    """Notes each verdict that an engine acts upon: in its log and in a file, if there is one."""
 
     def __init__(self, log: logging.Logger, file: str | None = None) -> None:
         self._log, self._file = log, open_log("stop_on_file", file)

@@ -18,7 +18,7 @@ Histories = Callable[[Sequence[int]], Tensor]
 
 
 class PenaltyRequest(Protocol):
-    """A request with a penalty. Equality is identity: one that comes back is another one."""
+    """A request with a penalty. Equality is identity: a request that comes back is another."""
 
     @property
     def penalty(self) -> Penalty: ...
@@ -27,9 +27,8 @@ class PenaltyRequest(Protocol):
 class PenaltyRows:
     """What penalties remember of the requests that asked for them, each with its own parameters.
 
-    A request that has one token more than at the last step, or as many, costs a push. One that is
-    new, or that an engine put back, is computed from its history, which gives the same numbers.
-    Rows of requests that left are forgotten. Penalties that one memory serves are one group.
+    A request that has one token more than at the last step, or as many, costs a push. A request that
+    is new, or that an engine put back, is computed from its history, which gives the same numbers.
     """
 
     def __init__(self) -> None:
@@ -54,14 +53,9 @@ class PenaltyRows:
         rows: Sequence[int],
         scores: Tensor,
     ) -> Tensor:
-        """Scores with the penalties of some rows, written in place.
+        """Scores (R, V) with the penalties of B requests, written in place.
 
-        Args:
-            requests: B requests of this step, none twice.
-            lengths: tokens of each history.
-            newest: (B,), the last token of each, read where it is new.
-            rows: of each request, its row in the scores.
-            scores: (R, V), raw.
+        `lengths` are of their histories, `newest` (B,) their last tokens, `rows` their rows of scores.
         """
         if list(requests) != self._requests:
             self._regroup(requests, scores.device)
@@ -95,11 +89,7 @@ class PenaltyRows:
 
 
 class PenaltyGroup:
-    """Requests whose penalties one memory serves.
-
-    Args:
-        penalty: of one of them; scores are written in place.
-    """
+    """Requests whose penalties are computed together; their parameters may differ."""
 
     def __init__(self, penalty: Penalty) -> None:
         self._penalty = penalty.in_place()
@@ -109,7 +99,6 @@ class PenaltyGroup:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what is remembered."""
         return 0 if self._memory is None else self._memory.nbytes
 
     def apply(

@@ -62,12 +62,7 @@ class _Processor(CustomLogitProcessor):
     def __call__(
         self, logits: Tensor, custom_param_list: Sequence[Mapping[str, Any] | None] | None = None
     ) -> Tensor:
-        """The scores, written in place.
-
-        Args:
-            logits: (B, V), raw.
-            custom_param_list: of each row, its request's values and the request.
-        """
+        """The scores (B, V), raw, written in place; each row has its values and its request."""
         rows: dict[int, tuple[Any, Any]] = {}
         seen: set[int] = set()
         for row, params in enumerate(custom_param_list or ()):
@@ -105,7 +100,6 @@ class PenaltyTicket:
         self.penalty = penalty
 
     def history(self, request: Any) -> list[int]:
-        """The tokens that the penalty looks at."""
         prompt = request.origin_input_ids if self.penalty.include_prompt else ()
         return [*prompt, *request.output_ids]
 

@@ -77,7 +77,6 @@ def penalty_keys(kind: type[Penalty]) -> Mapping[str, str]:
 
 @functools.cache
 def request_keys() -> tuple[str, ...]:
-    """The names of all values of penalties and detectors."""
     names = (name for kind in PENALTIES for name in (kind.name, *penalty_keys(kind)))
     return (*names, *STOPPING, CUE)
 
@@ -152,17 +151,10 @@ def _switch(field: str, value: object) -> bool:
 def penalty_of(
     kind: type[Penalty], values: Mapping[str, Any], default: Penalty | None = None
 ) -> Penalty | None:
-    """The penalty that a request asks for, or None.
+    """The penalty that a request asks for, or None; `default` is the server's.
 
     A request that gives a parameter gives all: what is checked when it comes is what it gets,
     whatever the server was started with.
-
-    Args:
-        values: all extra values of the request.
-        default: the server's penalty where a request gives no parameter.
-
-    Raises:
-        InvalidValue: an unknown or misspelt parameter, or a value that the penalty refuses.
     """
     require_spelled(values)
     known = penalty_keys(kind)
@@ -189,11 +181,8 @@ def penalty_of(
 class Stopping:
     """When and how a request is to be ended.
 
-    Attributes:
-        detectors: the first verdict counts.
-        token: forced to end the request in place of the end of text; one of its stop tokens, so
-            that the engine reports it as the reason.
-        label: the caller's name for the request in the log.
+    The first verdict counts. `token` is forced in place of the end of text: it is a stop token of
+    the request, so the engine reports it as the reason. `label` names the request in the log.
     """
 
     detectors: tuple[Detector, ...]
@@ -211,17 +200,11 @@ def stopping_of(
     """When a request is to be ended, or None for never.
 
     Args:
-        values: all extra values of the request. `stop_on` holds detectors as on the command line,
-            joined by semicolons, or what `lil calibrate` wrote, or "off"; `stop_on_tokens` is the
-            number of tokens of the action `answer`.
+        values: all extra values of the request.
         default: the server's, where a request says nothing.
         cue: what `answer` gives the model. Its words must be in the vocabulary, which is known
             where the server starts and not where requests are checked.
         trusted: whether `stop_on` may name files and import paths; only who starts a server may.
-
-    Raises:
-        InvalidValue: an unknown or misspelt value, detector, parameter or action; an action that an
-            engine cannot take; a detector of more than tokens; a file or path that is not trusted.
     """
     require_spelled(values)
     for key in values:
@@ -275,7 +258,6 @@ def _detectors(text: object, trusted: bool) -> tuple[Detector, ...]:
 
 
 def _build(spec: Spec, trusted: bool) -> Detector:
-    """A detector by its spec; import paths and files are read here."""
     if spec.action and spec.action not in ACTIONS:
         allowed = f"an action behind the colon: {', '.join(ACTING)}"
         raise InvalidValue("stop_on", str(spec), allowed, ACTING)

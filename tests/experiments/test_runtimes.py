@@ -25,7 +25,7 @@ from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import decoder
-from experiments.sweep.executors import on_vllm, vllm_limits
+from experiments.sweep.executors import on_vllm, vllm_engine
 from experiments.sweep.replay_check import check_decoded
 from lil.detectors import Guardian
 
@@ -36,22 +36,22 @@ class StandIn:
     """An engine's face over `lil.decode`, which can be told to fail."""
 
     made: list[str] = []  # noqa: RUF012 - each test that reads it empties it
-    fails: Callable[[decoder.DecodeJob, Any], bool] = staticmethod(lambda _job, _rows: False)
+    fails: Callable[[decoder.DecodeJob, Any], bool] = staticmethod(lambda _job, _row: False)
 
     def __init__(self, model: on_vllm.ServedModel, backend: attention.Backend) -> None:
         self.backend, self.place = backend, {"engine": "a stand-in"}
         self._loaded = models.load(model.source, "float32", "cpu")
         StandIn.made.append(backend.name)
 
-    def decode(self, job: decoder.DecodeJob, rows: Any, together: int) -> Iterator[Any]:
-        for row in rows:
-            if self.fails(job, rows):
+    def decode(self, job: decoder.DecodeJob) -> Iterator[Any]:
+        for row in range(len(job.requests)):
+            if self.fails(job, row):
                 raise RuntimeError("the engine fell over")
             # The worker's loop takes rows of a job, so the job stays as it is.
             (event,) = decoder.decode(self._loaded, job, lambda _: None, [row])
             assert isinstance(event, decoder.RowTrace)
             yield decoder.StepCount(event.trace.tokens)
-            yield decoder.RowTrace(row, event.trace, together)
+            yield decoder.RowTrace(row, event.trace, len(job.requests))
 
     def close(self) -> None:
         """There is nothing to end."""
@@ -61,7 +61,7 @@ class StandIn:
 def vllm(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """The stand-in in its place, of a version 1."""
     monkeypatch.setattr(on_vllm, "VLLMEngine", StandIn)
-    monkeypatch.setattr(vllm_limits, "require_installed", lambda: None)
+    monkeypatch.setattr(on_vllm, "require_installed", lambda: None)
     monkeypatch.setattr(StandIn, "made", [])
     of_version(monkeypatch, 1)
     return monkeypatch
@@ -122,7 +122,7 @@ def test_what_the_engine_cannot_do_is_refused_by_name(
 def test_without_the_engine_its_name_is_refused(
     tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vllm_limits.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(on_vllm.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(InvalidValue, match=r"runtime = 'vllm': .*where vLLM 0.32 is installed"):
         go(tiny_config(runtime="vllm", backends="full"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -134,21 +134,21 @@ def test_a_dry_run_says_what_it_cannot_know_of_the_engine(
     base = ["sweep", "--runtime", "vllm", "--backend", "full", "--dataset", "easy"]
     base += ["--limit", "1", "--detector", "none", "--dry-run", "--json", "--out", str(tmp_path)]
     for installed in (False, True):
-        monkeypatch.setattr(vllm_limits, "is_installed", lambda installed=installed: installed)
+        monkeypatch.setattr(on_vllm, "is_installed", lambda installed=installed: installed)
         assert main(base) == 0
         unknown = json.dumps(json.loads(capfd.readouterr().out))
-        assert vllm_limits.MEMORY in unknown
-        assert (vllm_limits.NOT_HERE in unknown) is not installed
+        assert on_vllm.MEMORY in unknown
+        assert (on_vllm.NOT_HERE in unknown) is not installed
     assert main([*base[:1], *base[3:]]) == 0
-    assert vllm_limits.MEMORY not in capfd.readouterr().out
+    assert on_vllm.MEMORY not in capfd.readouterr().out
 
 
 def test_a_request_says_what_a_penalty_is() -> None:
     from lil import penalties
 
     lz = penalties.get("lz", alpha=0.3, exempt=[5])
-    assert vllm_limits.request_values([lz])["lz_alpha"] == 0.3
-    assert vllm_limits.request_values([]) == {}
+    assert vllm_engine.request_values([lz])["lz_alpha"] == 0.3
+    assert vllm_engine.request_values([]) == {}
 
 
 def test_a_run_of_another_runtime_is_another_run() -> None:
@@ -204,21 +204,18 @@ def test_a_pair_that_mixes_runtimes_is_said_by_name(
     assert json.loads(out)["manifest"]["runtime"] == "vllm 2"
 
 
-def test_an_engine_that_falls_over_costs_the_row_at_fault_alone(
+def test_an_engine_that_falls_over_costs_the_rows_that_have_not_ended(
     vllm: pytest.MonkeyPatch, tiny_config: Make, tmp_path: Path
 ) -> None:
-    config = tiny_config(backends="full", limit=4, runtime="vllm", batch_size=4)
-    victim = []
+    options = {"backends": "full,window", "budgets": "96", "limit": 4, "null": "none"}
+    config = tiny_config(**options, runtime="vllm", batch_size=4)
 
-    def fails(job: decoder.DecodeJob, rows: Any) -> bool:
-        victim.append(job.requests[-1].prompt)  # the first job has all rows
-        return any(job.requests[row].prompt == victim[0] for row in rows)
+    def fails(job: decoder.DecodeJob, row: int) -> bool:
+        return job.backend.name == "full" and row == 2
 
     vllm.setattr(StandIn, "fails", staticmethod(fails))
-    outcome, notes = go(config, tmp_path)
-    assert (outcome.counts.decoded, outcome.counts.failed) == (3, 1)
-    (failed,) = [record for record in Store(tmp_path) if record.failed]
-    assert failed.meta["message"] == "RuntimeError: the engine fell over"
-    assert any("tried again one by one" in note for note in notes.notes)
-    assert StandIn.made == ["full"] * len(StandIn.made)
-    assert len(StandIn.made) > 1  # a new one after each failure
+    outcome, _ = go(config, tmp_path)
+    assert (outcome.counts.decoded, outcome.counts.failed) == (6, 2)
+    failed = [record for record in Store(tmp_path) if record.failed]
+    assert {record.meta["message"] for record in failed} == {"RuntimeError: the engine fell over"}
+    assert StandIn.made == ["full", "window"]  # the next job has an engine of its own

@@ -54,10 +54,10 @@ def open_executor(
 def begin(config: Config) -> None:
     """Start what workers need and nothing here depends on."""
     if config.runtime == "vllm":
-        from experiments.sweep.executors import vllm_limits
+        from experiments.sweep.executors import on_vllm
 
-        vllm_limits.require_decodable(config)
-        vllm_limits.require_installed()
+        on_vllm.require_decodable(config)
+        on_vllm.require_installed()
     if config.executor == "ray":
         on_ray.require()
     if config.executor == "local" and config.workers > 1:

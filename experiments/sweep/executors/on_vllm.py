@@ -1,19 +1,24 @@
-"""Rows that are decoded by vLLM in this process: one engine at a time, one for each backend."""
+"""Sweeps that vLLM decodes in this process: what is refused by name, and one engine a backend."""
 
 from __future__ import annotations
 
-from collections import deque
+import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from types import SimpleNamespace
 
 from attention import Backend
+from attention.errors import InvalidValue
 from experiments.grid import models, positions
+from experiments.grid.config import Config
+from experiments.grid.detectors import build_detectors
+from experiments.grid.gguf.cache import is_gguf
+from experiments.grid.gguf.packaged import PACKAGED
+from experiments.grid.plan import build_backends, build_penalties
+from experiments.store.samples.replay import continues_after_verdict
 from experiments.sweep.decoder import (
-    DecodeJob,
     JobEnd,
     Prepared,
-    Remark,
     RowFailure,
     StepCount,
     is_out_of_memory,
@@ -21,53 +26,97 @@ from experiments.sweep.decoder import (
     message,
 )
 from experiments.sweep.executors.contract import Here, Report
-from experiments.sweep.executors.vllm_engine import ServedModel, VLLMEngine
+from experiments.sweep.executors.vllm_engine import (
+    ServedModel,
+    VLLMEngine,
+    policy_of,
+    request_values,
+)
 from lil import token_bytes
 from lil.decoding.entry import eos_ids
+
+#: What an estimate cannot know.
+MEMORY = (
+    "memory is what lil.decode would take: under vllm every method holds blocks of all its tokens"
+)
+NOT_HERE = "vLLM is not installed here: the sweep needs it (docs/serving.md)"
+
+
+def is_installed() -> bool:
+    """Whether the engine, which is not imported, is installed."""
+    return importlib.util.find_spec("vllm") is not None
+
+
+def require_installed() -> None:
+    """Refuse the runtime where the engine is not installed."""
+    if not is_installed():
+        allowed = "transformers; vllm where vLLM 0.32 is installed (docs/serving.md)"
+        raise InvalidValue("runtime", "vllm", allowed)
+
+
+def require_decodable(config: Config) -> None:
+    """Refuse what the engine cannot do, or where nobody has compared its tokens."""
+    here = "under vllm, which decodes in this process"
+    allowed = {
+        "dtype": (("float32",), "float32: no other was compared"),
+        "weights": (("stored",), "stored under vllm"),
+        "device": (("auto", "cpu"), "auto or cpu: a sweep decodes by vLLM's CPU build alone"),
+        "device_map": ((None,), "none under vllm"),
+        "engine": (("auto",), "auto: kernels are vLLM's own"),
+        "compile": (("off", "auto"), "off or auto: vLLM runs eagerly here"),
+        "workers": ((1,), f"1 {here}"),
+        "executor": (("local",), f"local {here}"),
+        "temperature": ((0,), "0: vLLM draws by random numbers of its own"),
+        "beyond_positions": ((False,), "false: vLLM ends a request where the model's positions do"),
+    }
+    for field, (values, text) in allowed.items():
+        if getattr(config, field) not in values:
+            raise InvalidValue(field, getattr(config, field), text)
+    for name in config.models:
+        if name in PACKAGED or is_gguf(name):
+            raise InvalidValue("model", name, "no GGUF file under vllm")
+    for backend in build_backends(config):
+        policy_of(backend)
+    for penalties in build_penalties(config):
+        request_values(penalties)
+    for detector in build_detectors(config):
+        if detector.signals:
+            text = "one that reads tokens alone: vLLM shows no hidden states"
+            raise InvalidValue("detector", detector.name, text)
+        if continues_after_verdict(detector):
+            text = "stop, which is replayed: under vllm nothing is generated after a verdict"
+            raise InvalidValue("action", detector.action.name, text)
+
+
+def require_layers(model: str, layers: int, backends: Sequence[Backend]) -> None:
+    """Refuse methods that leave no layer of a model sparse."""
+    for backend in backends:
+        if backend.dense_layers >= layers:
+            allowed = f"fewer than the {layers} layers of {model}"
+            raise InvalidValue("dense_layers", backend.dense_layers, allowed)
 
 
 @contextmanager
 def opened(prepared: Prepared, source: models.ModelSource) -> Iterator[OnVLLM]:
-    """The engine's executor; its engine is gone when the block ends.
-
-    Raises:
-        InvalidValue: a tokenizer or a config that cannot be read.
-    """
+    """The engine's executor; its engine is gone when the block ends."""
     prepared.shelf.clear()
-    executor = OnVLLM(_served(prepared, source))
+    experiment = prepared.experiment
+    config, tokenizer = experiment.config, models.load_tokenizer(source)
+    cap = max(config.full_cap, config.sparse_cap(config.full_cap))
+    prompts = (ids for (model, *_), ids in experiment.prompts.items() if model == source.name)
+    longest, most = cap + max(map(len, prompts)), positions.positions(source)
+    ends = eos_ids(SimpleNamespace(generation_config=positions.generation(source)), tokenizer)
+    longest = longest if most is None else min(longest, most)
+    table, rows = token_bytes(tokenizer), config.batch_size
+    executor = OnVLLM(ServedModel(source, rows, longest, most, config.check_every, table, ends))
     try:
         yield executor
     finally:
         executor.close()
 
 
-def _served(prepared: Prepared, source: models.ModelSource) -> ServedModel:
-    experiment = prepared.experiment
-    config, tokenizer = experiment.config, models.load_tokenizer(source)
-    longest, cap = 0, max(config.full_cap, config.sparse_cap(config.full_cap))
-    for (model, dataset), problems in experiment.plan.items.items():
-        for problem in problems if model == source.name else ():
-            prompt = experiment.prompts[model, dataset, problem.item_id]
-            room = cap if problem.room is None else min(cap, problem.room)
-            longest = max(longest, len(prompt) + room)
-    generation = SimpleNamespace(generation_config=positions.generation(source))
-    return ServedModel(
-        source,
-        config.batch_size,
-        longest,
-        positions.positions(source),
-        config.check_every,
-        token_bytes(tokenizer),
-        eos_ids(generation, tokenizer),
-    )
-
-
 class OnVLLM(Here):
-    """Decodes here, a job at a time, with the engine of its backend.
-
-    Args:
-        model: what the engines are made for.
-    """
+    """Decodes here, a job at a time, with the engine of its backend."""
 
     def __init__(self, model: ServedModel) -> None:
         super().__init__()
@@ -75,22 +124,10 @@ class OnVLLM(Here):
         self._engine: VLLMEngine | None = None
 
     def wait(self, report: Report) -> None:
-        """Decode the job; after a failure it goes on with the rows that are left, one by one.
-
-        Raises:
-            InvalidValue: an engine that does not start with this model and backend.
-        """
+        """Decode the job; where the engine fails, the rows that have not ended fail with it."""
         job = self.taken()
-        batches = deque([[*range(len(job.requests))]])
-        while batches:
-            batches.extend(self._decode(job, batches.popleft(), report))
-        report(0, JobEnd())
-
-    def _decode(self, job: DecodeJob, rows: Sequence[int], report: Report) -> list[list[int]]:
-        """Rows of a job as they end; what is to be tried again where the engine fails."""
-        together = min(len(rows), self._model.rows)
-        left = [*rows]
-        with closing(self._engine_of(job.backend).decode(job, rows, together)) as events:
+        left = [*range(len(job.requests))]
+        with closing(self._engine_of(job.backend).decode(job)) as events:
             while left:
                 try:
                     event = next(events)
@@ -102,17 +139,12 @@ class OnVLLM(Here):
                 if not isinstance(event, StepCount):
                     left.remove(event.index)
                 report(0, event)
-            else:
-                return []
-        self.close()  # nobody knows what state it is in
-        text = message(failure)
-        if len(left) > 1:
-            again = f"its {len(left)} unfinished rows are tried again one by one"
-            report(0, Remark(f"{job.name}: a batch failed ({text}); {again}"))
-            return [[row] for row in left]
-        status = "out_of_memory" if is_out_of_memory(failure) else "error"
-        report(0, RowFailure(left[0], status, text, together))
-        return []
+        if left:
+            self.close()  # nobody knows what state it is in
+            status = "out_of_memory" if is_out_of_memory(failure) else "error"
+            for row in left:
+                report(0, RowFailure(row, status, message(failure), len(job.requests)))
+        report(0, JobEnd())
 
     def _engine_of(self, backend: Backend) -> VLLMEngine:
         if self._engine is None or self._engine.backend != backend:

@@ -1,6 +1,6 @@
-"""One vLLM with one backend, stepped one by one; a row that ends becomes our trace.
+"""vLLM with one backend, stepped one by one; a row that ends becomes a trace.
 
-What a row read is taken from the counts of our worker. Nothing of vLLM is imported before an engine
+What a row read comes from the counts of our worker. Nothing of vLLM is imported before an engine
 is made.
 """
 
@@ -10,15 +10,16 @@ import os
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from attention.contract import Full
 from attention.errors import InvalidValue
 from attention.methods import get as method
+from attention.spec import Spec
 from experiments.grid import models
 from experiments.store import manifest
 from experiments.sweep.decoder import (
@@ -29,10 +30,10 @@ from experiments.sweep.decoder import (
     WorkerPlace,
     message,
 )
-from experiments.sweep.executors.vllm_limits import attention_text, policy_of, request_values
 from lil import Trace
-from lil.compression.curves import Point
-from lil.compression.meter import Meter
+from lil.compression.curves import token_curve
+from lil.serving.blocks import POLICIES, BlockPolicy
+from lil.serving.values import PENALTIES, penalty_keys, penalty_of
 from lil.trace import Cost
 
 if TYPE_CHECKING:
@@ -40,30 +41,62 @@ if TYPE_CHECKING:
 
     from attention import Backend
     from lil import Request
-    from lil.serving.blocks import BlockPolicy
+    from lil.penalties import Penalty
 
+#: Tokens of a block are a multiple of it in the engine's kernel for CPUs.
+BLOCK = 32
 #: Bytes of the engine's cache, unless its own variable says how many GiB; rows beyond them wait.
 CACHE, SPACE = 2**30, "VLLM_CPU_KVCACHE_SPACE"
-
-_WORKER = "lil.serving.vllm.sparse.worker.CPUWorker"
 _PROCESSORS = [
-    *(f"lil.serving.vllm:{name}" for name in ("LZPenalty", "DRYPenalty", "PresenceWindowPenalty")),
+    *(f"lil.serving.vllm:{kind.__name__}" for kind in PENALTIES),
     "lil.serving.vllm.sparse.processor:Attention",
 ]
 
 
+def policy_of(backend: Backend) -> BlockPolicy | None:
+    """The policy of a backend over the engine's blocks; None for full attention.
+
+    Raises:
+        InvalidValue: a method that has no such policy, or a parameter it cannot keep.
+    """
+    if type(backend) is Full:
+        return None
+    kind = POLICIES.get(backend.name)
+    if kind is None or type(backend) is not kind.kind:
+        known = ["full", *POLICIES]
+        raise InvalidValue("backend", backend.name, f"{', '.join(known)} under vllm", known)
+    size, grain = BLOCK, kind.grain
+    if grain is not None:
+        size = int(getattr(getattr(backend, "parts", backend), grain))
+        if size % BLOCK:
+            allowed = f"a multiple of {BLOCK} under vllm, for its kernel on CPUs"
+            raise InvalidValue(grain, size, allowed)
+    return kind(backend, size)
+
+
+def attention_text(backend: Backend) -> str:
+    """A method as the engine reads it."""
+    return str(Spec(backend.name, backend.params()))
+
+
+def request_values(penalties: Sequence[Penalty]) -> dict[str, Any]:
+    """The values of a request with these penalties; a penalty no request can have is refused."""
+    values: dict[str, Any] = {}
+    for penalty in penalties:
+        kind = type(penalty)
+        if kind not in PENALTIES:
+            known = [penalty.name for penalty in PENALTIES]
+            raise InvalidValue("penalty", penalty.name, f"{', '.join(known)} under vllm", known)
+        params = {key: getattr(penalty, name) for key, name in penalty_keys(kind).items()}
+        if penalty_of(kind, params) != penalty:
+            raise InvalidValue("penalty", str(penalty), "parameters that a request can give")
+        values |= params
+    return values
+
+
 @dataclass(frozen=True)
 class ServedModel:
-    """What is the same for all engines of a model.
-
-    Attributes:
-        rows: decoded together at most.
-        longest: tokens of a prompt and its output at most.
-        positions: of the model, in tokens; None where its config names no number.
-        check_every: generated tokens between the checks of a trace.
-        table: bytes of each token id.
-        eos: ids that end an output.
-    """
+    """What is the same for all engines of a model: `longest` counts a prompt and its output."""
 
     source: models.ModelSource
     rows: int
@@ -80,12 +113,11 @@ class ServedModel:
 
 @dataclass
 class _Row:
-    """A request at work; `request` is the engine's own, `blocks` are kept free for it."""
+    """A request at work; `request` is the engine's own."""
 
     index: int
     prompt: Sequence[int]
     request: Any
-    blocks: int
     computed: int = 0
     prefill_sec: float = 0.0
     decode_sec: float = 0.0
@@ -93,11 +125,7 @@ class _Row:
 
 
 class VLLMEngine:
-    """vLLM with full attention, or with a method that `policy_of` knows.
-
-    Raises:
-        InvalidValue: it does not start, or layers do not all hold the same keys.
-    """
+    """vLLM with full attention, or with a method that `policy_of` knows."""
 
     def __init__(self, model: ServedModel, backend: Backend) -> None:
         self.backend, self._model = backend, model
@@ -123,58 +151,36 @@ class VLLMEngine:
         self._summary = size / spec.head_size
         summaries = self._sparse * self._heads * size * 4  # float32
         self._block_bytes = spec.page_size_bytes * (self._sparse + self._dense) + summaries
-        # One block of the cache is nobody's.
+        # One block of the cache is nobody's; the engine starts only where its longest row fits.
         self._cache_blocks = self._scheduler.kv_cache_config.num_blocks - 1
-        import torch
-
-        self.place: WorkerPlace = {
-            "engine": manifest.runtime("vllm"),
-            "device": "cpu",
-            "device_name": manifest.device_name("cpu"),
-            "threads": torch.get_num_threads(),
-            "compile": "off",
-        }
+        engine, threads = manifest.runtime("vllm"), torch.get_num_threads()
+        self.place: WorkerPlace = {"engine": engine, "threads": threads, "compile": "off"}
 
     def close(self) -> None:
-        """End it."""
+        """End the engine."""
         self._llm.llm_engine.engine_core.shutdown()
 
     def _counts(self) -> Mapping[str, Any]:
         counts: Mapping[str, Any] = self._llm.collective_rpc("keys_read")[0]
         return counts
 
-    def decode(
-        self, job: DecodeJob, indices: Sequence[int], together: int
-    ) -> Generator[StepCount | RowTrace | RowFailure, None, None]:
-        """Every row as it ends, and what each step chose.
-
-        Args:
-            indices: rows of the job.
-            together: rows that are decoded at a time.
+    def decode(self, job: DecodeJob) -> Generator[StepCount | RowTrace | RowFailure, None, None]:
+        """Each row of a job as it ends, and what a step chose.
 
         Raises:
             RuntimeError: the engine counted other steps than were made.
         """
         extra = request_values(job.penalties) | ({"attention": "full"} if self._full else {})
-        waiting = deque(indices)
-        rows: dict[str, _Row] = {}
+        waiting, rows = deque(enumerate(job.requests)), dict[str, _Row]()
+        # As many as the cache has room for, so that no row is put back and reads its keys twice.
+        places = min(self._model.rows, self._cache_blocks // self._blocks(self._model.longest))
+        together = min(len(waiting), places)
         while waiting or rows:
-            free = self._cache_blocks - sum(row.blocks for row in rows.values())
             while waiting and len(rows) < together:
-                request = job.requests[waiting[0]]
-                blocks = self._blocks(len(request.prompt_ids) + (request.max_new_tokens or 0))
-                # Kept free from the start, so that no row is put back and reads its keys twice.
-                if blocks > free:
-                    break
-                free -= blocks
-                name = self._add(waiting[0], request, extra)
-                engines = self._scheduler.requests[name]
-                rows[name] = _Row(waiting.popleft(), request.prompt_ids, engines, blocks)
-            if rows:
-                yield from self._step(rows, together)
-            else:
-                text = f"vLLM's cache is too small for it: {SPACE} gives it more GiB"
-                yield RowFailure(waiting.popleft(), "out_of_memory", text, together)
+                index, request = waiting.popleft()
+                name = self._add(index, request, extra)
+                rows[name] = _Row(index, request.prompt_ids, self._scheduler.requests[name])
+            yield from self._step(rows, together)
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self._policy.block)
@@ -200,16 +206,16 @@ class VLLMEngine:
     def _step(
         self, rows: dict[str, _Row], together: int
     ) -> Iterator[StepCount | RowTrace | RowFailure]:
-        """One step of the engine, shared out by the tokens that each row had in it."""
+        """A step of the engine, its seconds shared out by the tokens that each row had in it."""
         before = {name: row.request.num_output_tokens for name, row in rows.items()}
         begun = time.perf_counter()
         self._llm.llm_engine.step()
         seconds = time.perf_counter() - begun
         new = {name: row.request.num_computed_tokens - row.computed for name, row in rows.items()}
-        total = sum(new.values())
+        total = max(1, sum(new.values()))
         chosen, counts, ended = 0, None, []
         for name, row in list(rows.items()):
-            share = seconds * new[name] / total if total else 0.0
+            share = seconds * new[name] / total
             if before[name]:
                 row.decode_sec += share
             else:
@@ -227,7 +233,7 @@ class VLLMEngine:
         yield from ended
 
     def _cost(self, row: _Row, tokens: int, counts: Mapping[str, int]) -> Cost:
-        """What the engine counted of a row; nothing of one that made no decode step yet."""
+        """What the engine counted of a row, whose counts are empty before its first decode step."""
         queries, keys = counts.get("queries", 0), counts.get("keys_read", 0)
         if queries != tokens - 1:
             raise RuntimeError(f"vLLM counted {queries} decode steps of {tokens - 1}")
@@ -251,6 +257,8 @@ class VLLMEngine:
             return RowFailure(row.index, "error", f"vLLM ended it: {reason}", together)
         is_eos = ids[-1] in model.eos
         pieces = tuple(map(model.piece, ids))
+        # The curve counts the end of text as a token that is no text.
+        text = [*pieces[:-1], b"" if is_eos else pieces[-1]]
         prompt, steps, last = len(row.prompt), len(ids) - 1, row.costs[-1]
         seen = prompt + 1 + np.arange(steps)
         dense = last.dense_read_sum
@@ -261,7 +269,7 @@ class VLLMEngine:
             pieces=pieces,
             finish="eos" if is_eos else "length",
             evidence=None,
-            curve=_curve(pieces, is_eos, model.check_every),
+            curve=tuple(token_curve(text, model.check_every)),
             checks=tuple(row.costs),
             # Without shared prefixes the engine gives no block back before a request ends.
             keys_kept_max=prompt + steps,
@@ -276,27 +284,16 @@ class VLLMEngine:
         return RowTrace(row.index, trace, together)
 
 
-def _curve(pieces: Sequence[bytes], eos: bool, every: int) -> tuple[Point, ...]:
-    """The compression curve of an output, whose `eos` is counted and is no text."""
-    meter, points = Meter(), []
-    for start in range(0, len(pieces), every):
-        end = min(start + every, len(pieces))
-        meter.feed(b"".join(pieces[start : end - (eos and end == len(pieces))]))
-        points.append((end, meter.fed, meter.size()))
-    return tuple(points)
-
-
 def _llm(model: ServedModel, text: str, block: int) -> vllm.LLM:
     """An engine in this process."""
     options: dict[str, Any] = {
         "tokenizer_revision": model.source.revision,
         "revision": model.source.revision,
         "dtype": "float32",
-        "seed": 0,
         "max_model_len": model.longest,
         "max_num_seqs": model.rows,
         "block_size": block,
-        "worker_cls": _WORKER,
+        "worker_cls": "lil.serving.vllm.sparse.worker.CPUWorker",
         "logits_processors": _PROCESSORS,
         "additional_config": {"lil": {"attention": text}},
         "distributed_executor_backend": "uni",
@@ -307,38 +304,19 @@ def _llm(model: ServedModel, text: str, block: int) -> vllm.LLM:
         "enable_prefix_caching": False,
         "disable_log_stats": True,
         "use_tqdm_on_load": False,
-        "trust_remote_code": False,
     }
     if SPACE not in os.environ:
         options["kv_cache_memory_bytes"] = CACHE
-    with _environment():
-        try:
-            from vllm import LLM
-
-            return LLM(model.source.location, **options)
-        except InvalidValue:
-            raise
-        except Exception as error:  # whatever a foreign model makes of it
-            allowed = f"a model that vLLM starts with under {text} ({message(error)})"
-            raise InvalidValue("model", model.source.name, allowed) from error
-
-
-@contextmanager
-def _environment() -> Iterator[None]:
-    """What the engine reads as it starts: no process of its own, and no line on stdout."""
-    variables = {
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_USE_V2_MODEL_RUNNER": "0",
-        "VLLM_LOGGING_STREAM": "ext://sys.stderr",
-        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
-    }
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+    # What the engine reads as it starts: no process of its own, and no line on stdout.
+    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_USE_V2_MODEL_RUNNER": "0"}
+    os.environ["VLLM_LOGGING_STREAM"] = "ext://sys.stderr"
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        from vllm import LLM
+
+        return LLM(model.source.location, **options)
+    except InvalidValue:
+        raise
+    except Exception as error:  # whatever a foreign model makes of it
+        allowed = f"a model that vLLM starts with under {text} ({message(error)})"
+        raise InvalidValue("model", model.source.name, allowed) from error

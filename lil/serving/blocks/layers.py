@@ -39,11 +39,7 @@ class SparseLayer(ABC):
 
     @classmethod
     def of(cls, impl: Any, policy: BlockPolicy, rope: RopeTable | None) -> Self:
-        """A layer in the place of the engine's own, `impl`.
-
-        Raises:
-            InvalidValue: a layer that a table of some blocks would compute wrongly.
-        """
+        """A layer in the place of the engine's own, `impl`, unless a table would compute it wrongly."""
         for field in ("alibi_slopes", "sinks", "kv_sharing_target_layer_name"):
             if getattr(impl, field) is not None:
                 raise InvalidValue(field, "some", "none in layers that are sparse: dense_layers")
@@ -66,12 +62,9 @@ class SparseLayer(ABC):
         plan: ReadPlan,
         tables: Tensor,
     ) -> None:
-        """The engine's kernel over some blocks.
+        """The engine's kernel over the blocks of the plan's requests, tables (R, U).
 
-        Args:
-            query, output: (R, heads, D).
-            kv_cache: (blocks, 1 or Hkv, tokens, 2 D).
-            tables: blocks of the plan's requests, (R, U).
+        queries and output are (R, heads, D), the cache (blocks, 1 or Hkv, tokens, 2 D).
         """
 
     def forward(
@@ -86,13 +79,10 @@ class SparseLayer(ABC):
         output_scale: Tensor | None = None,
         output_block_scale: Tensor | None = None,
     ) -> Tensor:
-        """The attention of a step's tokens, as the engine calls it.
+        """The attention of a step's T tokens, as the engine calls it.
 
-        Args:
-            query, output: (T, Hq, D).
-            key, value: (T, Hkv, D).
-            kv_cache: (blocks, Hkv, tokens, 2 D).
-            attn_metadata: the engine's with the fields of `StepReads`; None without a cache.
+        The cache is (blocks, Hkv, tokens, 2 D). The metadata is the engine's with the fields of
+        `StepReads`; None without a cache.
         """
         scales, meta = (output_scale, output_block_scale), attn_metadata
         if meta is not None and self.policy.best:
@@ -136,12 +126,7 @@ class SparseLayer(ABC):
 
 
 class FlashLayer(SparseLayer):
-    """The form for GPUs, over FlashAttention's `flash_attn_varlen_func` with a table of blocks.
-
-    Attributes:
-        flash_version: of the kernel.
-        flash_splits: parts in which keys of a request are read; 0 where the kernel may choose.
-    """
+    """The form for GPUs, over FlashAttention's `flash_attn_varlen_func` with a table of blocks."""
 
     flash_version: int | None
     flash_splits: int
@@ -183,11 +168,7 @@ class FlashLayer(SparseLayer):
 
 
 def flash_pages(kv_cache: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys and values as the kernel takes them, (blocks, tokens, heads, D) each.
-
-    Args:
-        kv_cache: (blocks, heads, tokens, 2 D), the key of a token before its value.
-    """
+    """Keys and values as the kernel takes them, (blocks, tokens, heads, D) each."""
     D = kv_cache.shape[-1] // 2
     k, v = kv_cache.transpose(1, 2).chunk(2, dim=-1)
     if kv_cache.shape[1] > 1:

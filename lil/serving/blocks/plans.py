@@ -26,13 +26,10 @@ WHOLE = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Queries:
-    """The decode queries of a step that read less than everything.
+    """The decode queries of a step that read less than everything, (N,) each.
 
-    Attributes:
-        token: where each lies among the step's tokens, (N,).
-        row: its request's row, (N,).
-        seen: tokens it sees, its own included, (N,).
-        full: tokens of each row that are read in full, before its queries, (R,).
+    `token` is a query's place among the step's tokens, `row` its request's, `seen` how many tokens
+    it sees, and `full` (R,) how many tokens of a row are read in full, before its queries.
     """
 
     token: Counts
@@ -44,29 +41,16 @@ class Queries:
         return len(self.token)
 
     def in_full(self, past: Counts) -> tuple[Counts, Counts, Counts]:
-        """The step without the queries, which are the last tokens of their rows.
-
-        Args:
-            past: tokens before the step, (R,).
-
-        Returns:
-            Rows with tokens that are read in full, how many, and the tokens that the last one sees.
-        """
+        """Rows with tokens that are read in full, how many, and how many the last of them sees."""
         rows = np.flatnonzero(self.full)
         return rows, self.full[rows], past[rows] + self.full[rows]
 
 
 def queries(policy: BlockPolicy, past: Counts, new: Counts, prompt: Counts) -> Queries:
-    """The queries of a step of R rows.
+    """The queries of a step: `past` tokens before it, `new` in it, `prompt` in the prompt, (R,) each.
 
-    A token of the prompt is read in full. A generated one is a decode query, whether it comes alone
-    or, after its request was put back, among others: only then are its key and value what they
-    were.
-
-    Args:
-        past: tokens before the step, (R,).
-        new: tokens in the step, (R,), row after row.
-        prompt: tokens of the prompt, (R,); `WHOLE` where a request is read in full.
+    A token of the prompt is read in full. A generated token is a decode query, whether it comes
+    alone or, after its request was put back, among others: only then are its key and value the same.
     """
     row = np.repeat(np.arange(len(new)), new)
     begin = np.cumsum(new) - new
@@ -78,14 +62,10 @@ def queries(policy: BlockPolicy, past: Counts, new: Counts, prompt: Counts) -> Q
 
 
 def table(policy: BlockPolicy, seen: Counts) -> tuple[npt.NDArray[np.int64], int]:
-    """The blocks that queries read, by their number in the request.
+    """The blocks that N queries read, by their number in the request, (N, U).
 
-    Args:
-        seen: tokens seen by N queries that read less than everything, N at least 1.
-
-    Returns:
-        (N, U), rows filled up with their last block; and the first of the `policy.best` columns in
-        which the best blocks of the gap belong, whose numbers mean nothing.
+    Rows are filled up with their last block. The best blocks of the gap belong into `policy.best`
+    columns, whose numbers mean nothing yet; the second result is the first of them.
     """
     start, end = policy.gap(seen)
     # Blocks before the gap are the same number for all that read less than everything.
@@ -109,16 +89,13 @@ class ReadPlan:
     cache whose heads are blocks (`head_by_head`).
 
     Attributes:
-        tokens: where they lie among the step's tokens, (N,); None where all tokens are queries.
-        positions: of the queries, (N,).
+        tokens: places among the step's tokens, (N,); None where all tokens are queries.
         blocks: of the cache, (N, U); those of the gap are yet to be chosen.
         first, best: the first column of those, and their number.
-        gap: blocks of the cache in the gaps, (N, P).
-        beyond: where gaps are shorter than P, (N, 1, P).
+        gap, beyond: blocks in the gaps, (N, P), and where gaps are shorter, (N, 1, P).
         sets: choices of a query; 0 where there is none.
         starts, lengths: of the R requests, (R + 1,) and (R,).
-        longest: the largest length.
-        prepared: what a kernel was told of the requests ahead.
+        prepared: the kernel's own schedule of the requests.
     """
 
     tokens: Tensor | None
@@ -161,13 +138,7 @@ class ReadPlan:
         )
 
     def tables(self, q: Tensor, scale: float, summaries: Summaries | None) -> Tensor:
-        """The blocks that each request reads, (R, U).
-
-        Args:
-            q: queries, (N, Hkv, G, D).
-            scale: of their products.
-            summaries: of the layer, where choices are made.
-        """
+        """The blocks that each request reads, (R, U), by queries (N, Hkv, G, D)."""
         if not self.sets:
             return self.blocks.to(torch.int32)
         assert summaries is not None
@@ -185,9 +156,6 @@ def _gaps(own: Tensor, start: Counts, end: Counts) -> tuple[Tensor, Tensor]:
     """Blocks in the gaps of queries, (N, P), and where a gap is shorter than P, (N, 1, P).
 
     Their numbers are made on the device: of long gaps there are many, and copying takes a while.
-
-    Args:
-        own: blocks of each query's row, (N, blocks).
     """
     width = int((end - start).max())
     begin, stop = (devices.put(x, own.device)[:, None] for x in (start, end))
@@ -199,10 +167,8 @@ def _gaps(own: Tensor, start: Counts, end: Counts) -> tuple[Tensor, Tensor]:
 class StepReads:
     """How the tokens of a step are read.
 
-    Attributes:
-        positions: of all tokens, (T,), where blocks have summaries.
-        full: the tokens that are read in full, where not all are, (F,).
-        sparse: the others; None for none.
+    `positions` (T,) are for summaries of blocks, `full` (F,) are the tokens that are read in full
+    where not all are, and `sparse` has the others.
     """
 
     positions: Tensor | None = None
@@ -213,12 +179,7 @@ class StepReads:
     def planned(
         policy: BlockPolicy, step: Queries, past: Counts, new: Counts, owned: Tensor, Hkv: int
     ) -> StepReads:
-        """The reads of a step.
-
-        Args:
-            past, new: tokens before the step and in it, (R,).
-            owned: blocks of the rows, (R, blocks).
-        """
+        """The reads of a step; owned are the blocks of the rows, (R, blocks)."""
         positions, full, device = None, None, owned.device
         if policy.best:
             begin = np.cumsum(new) - new
@@ -232,11 +193,7 @@ class StepReads:
 
 
 def head_by_head(kv_cache: Tensor) -> Tensor:
-    """A cache (blocks, Hkv, tokens, numbers) as one of Hkv times as many blocks of one head each.
-
-    Raises:
-        InvalidValue: the heads of a block and the blocks do not follow each other evenly.
-    """
+    """A cache (blocks, Hkv, tokens, numbers) as Hkv times as many blocks of one head each."""
     count, Hkv, block, numbers = kv_cache.shape
     if kv_cache.stride(0) != Hkv * kv_cache.stride(1):
         allowed = "one in which the heads of all blocks lie evenly spaced, HND"

@@ -34,15 +34,7 @@ _ABSOLUTE = "'absolute': an engine stores keys with their positions in them"
 
 @dataclass(frozen=True)
 class BlockPolicy(ABC):
-    """A method of `attention` over blocks of an engine's cache.
-
-    Args:
-        method: its parameters.
-        block: tokens of a block.
-
-    Raises:
-        InvalidValue: a parameter that cannot be kept by whole blocks.
-    """
+    """A method of `attention` over an engine's cache in blocks of `block` tokens."""
 
     kind: ClassVar[type[Backend]]
     #: The method's parameter that is the engine's block by default.
@@ -74,11 +66,7 @@ class BlockPolicy(ABC):
 
     @abstractmethod
     def gap(self, seen: Counts) -> tuple[Counts, Counts]:
-        """The first block of the gap and the first behind it, (N,) each.
-
-        Args:
-            seen: tokens that each query sees, its own included, (N,).
-        """
+        """The first block of the gap and the first behind it, for queries that see (N,) tokens."""
 
     @property
     def best(self) -> int:
@@ -87,10 +75,7 @@ class BlockPolicy(ABC):
 
     @property
     def window(self) -> int | None:
-        """Tokens at the end of a query's table that are read; None for all of it.
-
-        Such a table begins with the first block behind the gap, some of whose tokens are left out.
-        """
+        """Tokens at the end of a query's table that are read; None for all of it."""
         return None
 
     @property
@@ -137,20 +122,13 @@ class BlockPolicy(ABC):
         raise NotImplementedError
 
     def summands(self, k: Tensor, positions: Tensor, rope: RopeTable | None) -> Tensor:
-        """What each key adds to the summary of its block, (T, Hkv, size).
-
-        Args:
-            k: keys as the engine stores them, (T, Hkv, D).
-            positions: (T,).
-        """
+        """What each stored key (T, Hkv, D) adds to its block's summary, (T, Hkv, size)."""
         raise NotImplementedError
 
     def products(self, q: Tensor, positions: Tensor, rope: RopeTable | None) -> Tensor:
-        """Vectors of which a block is worth the largest product, (N, sets, M, Hkv / sets * size).
+        """Vectors whose largest product is a block's worth, (N, sets, M, Hkv / sets * size).
 
-        Args:
-            q: scaled queries, (N, Hkv, G, D).
-            positions: (N,).
+        Scaled queries q are (N, Hkv, G, D).
         """
         raise NotImplementedError
 
@@ -174,7 +152,6 @@ class SinkBlocks(BlockPolicy):
 
     @property
     def sinks(self) -> int:
-        """First tokens that are always read."""
         return int(self.method.sinks)
 
     @property
@@ -304,13 +281,10 @@ POLICIES: Mapping[str, type[BlockPolicy]] = {
 
 
 def policy_of(text: object, block: int) -> BlockPolicy:
-    """The policy of a method as it is typed, `quest(budget=1024)`.
+    """The policy of a method as it is typed, `quest(budget=1024)`, over blocks of `block` tokens.
 
     Quest's `page` and InfLLM's `block` are the engine's by default; other defaults are the
     method's.
-
-    Args:
-        block: tokens of a block of the engine.
 
     Raises:
         InvalidValue: an unknown method or parameter, or one that cannot be kept by whole blocks.

@@ -13,14 +13,13 @@ from lil.serving.blocks.policies import BlockPolicy, Mask
 
 @dataclass
 class Reads:
-    """Counters, which follow from lengths alone.
+    """Counters, which follow from lengths alone; keys are summed over the model's layers.
 
     Attributes:
-        queries: decode queries, one for each generated token that was read; those of a request that
-            was put back count again, since they are read again.
-        keys_read: keys of a KV head that they read, summed over the model's layers.
+        queries: decode queries; those of a request that was put back count again.
+        keys_read: keys of a KV head that they read.
         keys_of_full: the same, had every layer read everything.
-        blocks_compared: blocks whose worth was computed for a choice, summed over layers.
+        blocks_compared: blocks whose worth was computed for a choice.
     """
 
     queries: int = 0
@@ -29,18 +28,12 @@ class Reads:
     blocks_compared: int = 0
 
     def add(self, other: Reads) -> None:
-        """Add another's counts."""
         for name, value in asdict(other).items():
             setattr(self, name, getattr(self, name) + value)
 
 
 class ReadCounts:
-    """Counts the reads of each request that runs, and of all.
-
-    Args:
-        sparse: layers that are sparse.
-        dense: layers that read everything.
-    """
+    """Counts the reads of each request that runs, and of all, in sparse and in dense layers."""
 
     def __init__(self, policy: BlockPolicy, sparse: int, dense: int) -> None:
         self.policy, self.sparse, self.dense = policy, sparse, dense
@@ -50,12 +43,7 @@ class ReadCounts:
     def step(
         self, names: Sequence[str], past: Counts, new: Counts, prompt: Counts, in_full: Mask
     ) -> Reads:
-        """Count a step of R requests; what it adds to the total.
-
-        Args:
-            past, new, prompt: tokens before the step, in it, and of the prompt, (R,).
-            in_full: which requests are read in full, (R,).
-        """
+        """Count a step of R requests: tokens before it, in it, and of their prompts, (R,)."""
         first = np.maximum(past, prompt)
         count = np.maximum(past + new - first, 0)
         row = np.repeat(np.arange(len(count)), count)

@@ -9,10 +9,9 @@ from torch import Tensor
 class RopeTable:
     """Turns vectors from one position to another, in float32.
 
-    Args:
-        table: cosines and sines of each position, side by side, (positions, R); the first R of D
-            numbers of a head are turned. A factor on both, as some models have, is taken out.
-        halves: whether a pair has a number of each half; otherwise two neighbours are a pair.
+    The table has cosines and sines of each position, side by side, (positions, R); the first R of D
+    numbers of a head are turned. Pairs are of two halves, or of two neighbours. A factor on cosines
+    and sines, as some models have, is taken out.
     """
 
     def __init__(self, table: Tensor, halves: bool) -> None:

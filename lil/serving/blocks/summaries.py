@@ -17,14 +17,11 @@ GATHERED, GATHERED_ON_CPU = 2**24, 2**18
 
 
 class Summaries:
-    """Sums or maxima over the keys of each block, in float32.
+    """Sums or maxima over the keys of each block of a cache, in float32.
 
-    A block that is given to another request begins anew with its first token, and one that is
-    shared keeps what its keys are, so nothing has to be told when blocks change hands. Nothing here
-    waits for the device.
-
-    Args:
-        blocks: of the cache.
+    A block that another request gets begins anew with its first token, and a shared block keeps
+    what its keys are, so nothing has to be reported when blocks change hands. Nothing here waits for
+    the device.
     """
 
     def __init__(
@@ -55,12 +52,9 @@ class Summaries:
             self.worth(torch.zeros(1, Hkv, G, D, device=self.data.device), none[0], none)
 
     def note(self, k: Tensor, slots: Tensor, positions: Tensor) -> None:
-        """Take in the keys of a step.
+        """Take in the keys (T, Hkv, D) of a step.
 
-        Args:
-            k: (T, Hkv, D).
-            slots: where each is stored, (T,): block * tokens of a block + place; -1 for padding.
-            positions: (T,).
+        A slot is block * tokens of a block + place; -1 for padding.
         """
         block = (slots // self.policy.block).masked_fill(slots < 0, self.blocks)
         begun = block.masked_fill(slots % self.policy.block != 0, self.blocks)
@@ -74,12 +68,7 @@ class Summaries:
             self.data.index_add_(0, block, summands)
 
     def worth(self, q: Tensor, positions: Tensor, blocks: Tensor) -> Tensor:
-        """What blocks of the cache (N, P) are worth to queries, (N, sets, P).
-
-        Args:
-            q: scaled, (N, Hkv, G, D).
-            positions: of the queries, (N,).
-        """
+        """What blocks of the cache (N, P) are worth to scaled queries (N, Hkv, G, D): (N, sets, P)."""
         vectors = self.policy.products(q, positions, self.rope).float()  # (N, sets, M, size)
         if self._kernel is not None:
             fused: Tensor = self._kernel.compared(vectors, self.data, blocks)

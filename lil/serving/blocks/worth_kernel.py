@@ -16,10 +16,7 @@ TILE = 4096
 def compared(vectors: Tensor, data: Tensor, blocks: Tensor) -> Tensor:
     """The largest product of each block with a query's vectors, (N, sets, P); blocks are read once.
 
-    Args:
-        vectors: (N, sets, M, size).
-        data: what is remembered of all blocks, (blocks, sets x size) in one piece each, float32.
-        blocks: those of each query, (N, P), int64.
+    `data` has a row of sets x size numbers for each block.
     """
     assert data.is_contiguous()
     assert blocks.dtype == torch.int64

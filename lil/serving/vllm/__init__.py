@@ -58,31 +58,19 @@ class _Penalty:
 
 
 class LZPenalty(_Penalty):
-    """The LZ penalty (`lil.LZPenalty`) of requests with `lz` or `lz_alpha`, `lz_formula` and so on.
-
-    Raises:
-        InvalidValue: `additional_config` holds what cannot be used, or drafts are decoded.
-    """
+    """The LZ penalty (`lil.LZPenalty`) of requests with `lz` or `lz_alpha`, `lz_formula` and so on."""
 
     kind = penalties.LZPenalty
 
 
 class DRYPenalty(_Penalty):
-    """DRY (`lil.penalties.DRYPenalty`) of requests with `dry` or `dry_multiplier` and so on.
-
-    Raises:
-        InvalidValue: as of `LZPenalty`.
-    """
+    """DRY (`lil.penalties.DRYPenalty`) of requests with `dry` or `dry_multiplier` and so on."""
 
     kind = penalties.DRYPenalty
 
 
 class PresenceWindowPenalty(_Penalty):
-    """`lil.penalties.PresenceWindowPenalty` of requests with `presence_window` and so on.
-
-    Raises:
-        InvalidValue: as of `LZPenalty`.
-    """
+    """`lil.penalties.PresenceWindowPenalty` of requests with `presence_window` and so on."""
 
     kind = penalties.PresenceWindowPenalty
 
@@ -92,10 +80,6 @@ class StopOn:
 
     V1 sees every token before the next is chosen, so a verdict is never late. V2 copies new tokens
     from the device every `stop_on_every` tokens and may be as many late.
-
-    Raises:
-        InvalidValue: `additional_config` holds what cannot be used, the tokenizer has no bytes for
-            its tokens or not the words of the cue, or drafts are decoded.
     """
 
     @classmethod

@@ -47,9 +47,6 @@ class RequestCheck:
     """An ASGI middleware that answers with HTTP 400 what would be asked for in vain.
 
     It reads JSON bodies and passes on everything that it accepts as it came.
-
-    Args:
-        app: answers the requests; its state holds the engine's configuration.
     """
 
     def __init__(self, app: Application) -> None:
@@ -57,7 +54,6 @@ class RequestCheck:
         self._options: ServerOptions | None = None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Answer a request, or have it answered."""
         if scope["type"] != "http" or scope["method"] != "POST" or not _is_json(scope):
             await self._app(scope, receive, send)
             return
@@ -89,11 +85,7 @@ class RequestCheck:
 
 
 class ServerOptions:
-    """What a server does with a request's values.
-
-    Raises:
-        InvalidValue: `additional_config` holds what cannot be used.
-    """
+    """What a server does with a request's values."""
 
     def __init__(self, config: VllmConfig) -> None:
         self._loaded = _loaded(config)

@@ -40,11 +40,7 @@ WORKERS = "lil.serving.vllm.sparse."
 
 
 def config_values(config: VllmConfig) -> Mapping[str, Any]:
-    """Our part of what the server was started with.
-
-    Raises:
-        InvalidValue: it is no table.
-    """
+    """Our part of what the server was started with."""
     more = config.additional_config
     values = more.get(PART, {}) if isinstance(more, Mapping) else {}
     if not isinstance(values, Mapping):
@@ -53,11 +49,7 @@ def config_values(config: VllmConfig) -> Mapping[str, Any]:
 
 
 def server_values(config: VllmConfig) -> Mapping[str, Any]:
-    """The same, checked.
-
-    Raises:
-        InvalidValue: a value that nobody reads, or a method of attention without our worker.
-    """
+    """The same, without values that nobody reads and without a method that has no worker of ours."""
     values = config_values(config)
     names = ("stop_on", "stop_on_tokens", CUE, FILE, EVERY, ATTENTION, ATTENTION_FILE)
     require_known(values, names)
@@ -80,25 +72,19 @@ def in_full(params: Any) -> bool:
 
 
 def require_no_drafts(config: VllmConfig) -> None:
-    """Refuse speculative decoding."""
     if config.speculative_config is not None:
         allowed = "no speculative decoding: drafts are scored before it is known which are kept"
         raise InvalidValue("speculative_config", config.speculative_config.method, allowed)
 
 
 def default_penalty(kind: type[Penalty], config: VllmConfig) -> Penalty | None:
-    """The penalty of requests that say nothing."""
     return penalty_of(kind, server_values(config))
 
 
 def penalty_for(
     kind: type[Penalty], params: SamplingParams, default: Penalty | None = None
 ) -> Penalty | None:
-    """The penalty that a request asks for; None where it would change nothing.
-
-    Raises:
-        InvalidValue: see `penalty_of`.
-    """
+    """The penalty that a request asks for; None where it would change nothing."""
     penalty = penalty_of(kind, request_values(params), default)
     return None if penalty is None or penalty.neutral else penalty
 
@@ -123,11 +109,7 @@ def check_stopping(params: SamplingParams) -> None:
 
 
 class StoppingServer:
-    """Makes the `Ending` of each request, and notes verdicts.
-
-    Raises:
-        InvalidValue: values that cannot be used, or a tokenizer without bytes for its tokens.
-    """
+    """Makes the `Ending` of each request, and notes verdicts."""
 
     def __init__(self, config: VllmConfig) -> None:
         require_no_drafts(config)
@@ -152,10 +134,7 @@ class StoppingServer:
             self._words.check(self._default.detectors)
 
     def every(self, device: torch.device) -> int:
-        """Tokens between two looks of a runner that keeps them on this device.
-
-        A look at the host's memory waits for nothing, so each token is looked at there.
-        """
+        """Tokens between two looks of a runner that keeps them on this device."""
         if self._every is not None:
             return self._every
         return 1 if devices.is_synchronous(device) else SELDOM
@@ -183,9 +162,7 @@ class StoppingServer:
     def see(self, ending: Ending, tokens: Sequence[int], known: int = 0) -> None:
         """Show a request its next tokens, and note the verdict they bring.
 
-        Args:
-            known: generated tokens that it was shown before its engine put it back: verdicts among
-                them have been noted.
+        It was shown `known` tokens before its engine put it back: verdicts among them are in the log.
         """
         verdict = ending.see(tokens)
         if verdict is not None and ending.seen > known:

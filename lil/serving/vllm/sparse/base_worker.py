@@ -27,11 +27,7 @@ _LOG = init_logger("vllm.lil.sparse")
 
 
 class SparseWorker(Worker):
-    """A worker of vLLM whose model has sparse layers; it stands before that of a platform.
-
-    Raises:
-        InvalidValue: a policy that cannot be kept, or an engine or a model in which it cannot work.
-    """
+    """A worker of vLLM whose model has sparse layers; it stands before that of a platform."""
 
     #: Of sparse layers.
     backend: ClassVar[type[AttentionBackend]]

@@ -28,7 +28,6 @@ class _Spec(FullAttentionSpec):
 
     @classmethod
     def of(cls, spec: FullAttentionSpec, policy: BlockPolicy) -> Self:
-        """The same cache under a policy."""
         sparse: Self = replace_as(spec, cls, policy=policy)
         return sparse
 

@@ -105,11 +105,7 @@ class FlashBackend(FlashAttentionBackend):
 
 
 def check_flash(config: Any, requested: str | None) -> None:
-    """Refuse what FlashAttention's form cannot do or nobody has compared.
-
-    Args:
-        requested: the layout of the cache that somebody asked for, VLLM_KV_CACHE_LAYOUT.
-    """
+    """Refuse what FlashAttention's form cannot do, or a requested layout of the cache."""
     model, block = config.model_config, config.cache_config.block_size
     layout = config.cache_config.kv_cache_layout or requested
     even = (
@@ -132,12 +128,7 @@ def check_flash(config: Any, requested: str | None) -> None:
 
 
 class GPUWorker(SparseWorker):
-    """vLLM's GPU worker, whose model has sparse layers.
-
-    Raises:
-        InvalidValue: a policy that cannot be kept, or a device, an engine or a model in which it
-            cannot work.
-    """
+    """vLLM's GPU worker, whose model has sparse layers."""
 
     backend = FlashBackend
 

@@ -30,11 +30,7 @@ from lil.serving.vllm.requests import PART, config_values, in_full
 
 
 def policy_for(config: VllmConfig) -> BlockPolicy:
-    """The policy a server is started with.
-
-    Raises:
-        InvalidValue: none, one that cannot be kept, or an engine in which it cannot work.
-    """
+    """The policy a server is started with, unless its engine cannot keep it."""
     text = config_values(config).get(ATTENTION)
     if text is None:
         allowed = "a method with its parameters, such as 'quest(budget=1024)'"
@@ -101,11 +97,7 @@ class StepRows:
 
 
 class StepPlanner(AttentionMetadataBuilder):
-    """Plans a step; it stands before the engine's own builder.
-
-    Raises:
-        InvalidValue: the kernel's block is another than the server was started with.
-    """
+    """Plans a step; it stands before the engine's own builder."""
 
     #: The engine's metadata with the fields of `StepReads`.
     made: ClassVar[type[Any]]
@@ -125,7 +117,7 @@ class StepPlanner(AttentionMetadataBuilder):
         """Tokens that each row has at the end of the step, (R,), as the host knows them."""
 
     def prepared(self, plan: ReadPlan) -> Any:  # noqa: ARG002
-        """What the kernel is told of sparse queries ahead."""
+        """What the kernel is to know of sparse queries before a step."""
         return None
 
     def build(

@@ -20,16 +20,10 @@ from lil.serving.vllm.requests import request_values, server_values
 
 
 class Attention(LogitsProcessor):
-    """Refuses requests that ask for an attention they cannot have; scores stay as they are.
-
-    Raises:
-        InvalidValue: a server's value that nobody reads, or a method without our worker; of
-            `validate_params`, as HTTP 400 where it came over HTTP.
-    """
+    """Refuses requests that ask for an attention they cannot have; scores stay as they are."""
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
-        """Refuse another attention than full or the server's."""
         check_attention(request_values(sampling_params))
 
     def __init__(self, vllm_config: VllmConfig, *_rest: Any) -> None:

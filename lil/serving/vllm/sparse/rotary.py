@@ -15,30 +15,17 @@ POSITIONS, ROUNDING = (0, 1, 2, 3, 17, 100), 0.05
 
 
 class RopeTables:
-    """The rotary tables of a model's layers, each kept once, as layers share them.
-
-    Args:
-        width: numbers of a state that a layer reads.
-        dtype: of states.
-    """
+    """The rotary tables of a model's layers, each once, as layers share them."""
 
     def __init__(self, width: int, dtype: torch.dtype) -> None:
         self._width, self._dtype = width, dtype
         self._tables: dict[tuple[int, bool], RopeTable] = {}
 
     def of(self, name: str, layer: Any, parent: nn.Module) -> RopeTable:
-        """What turns the keys of a layer.
+        """What turns the keys of a layer, whose parent module takes positions and states.
 
         A model may have a rotary embedding in a layer and not use it there. The layer's parent is
         therefore shown one state at several positions: its keys, turned back, have to be the same.
-
-        Args:
-            name: the engine's, of the layer.
-            parent: the module that the layer is part of, called with positions and states.
-
-        Raises:
-            InvalidValue: no rotary embedding, one whose angles do not follow from the position
-                alone, or keys that are not turned by it.
         """
         rotary: Any = getattr(parent, "rotary_emb", None)
         table = getattr(rotary, "cos_sin_cache", None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +13,11 @@ from lil.decoding.lane import Observers
 from lil.detectors import Action, Detector, Verdict, cue_ids, is_answering
 from lil.serving.values import Stopping
 from lil.token_table import token_bytes
+
+
+def log_verdict(log: logging.Logger, verdict: Mapping[str, object]) -> None:
+    """Add a verdict of `Ending.see` to an engine's log, as JSON."""
+    log.info("ended by a detector: %s", json.dumps(verdict))
 
 
 class Words:
@@ -44,16 +51,10 @@ class Words:
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a request ends by itself.
-
-    Attributes:
-        ends: tokens that end it.
-        end: the token that is forced to end it; None where the engine ends it in another way.
-        least: tokens before which it must not end.
-        most: tokens at which its engine ends it.
-    """
+    """Where a request ends by itself: after its least tokens, and at its most."""
 
     ends: frozenset[int]
+    #: The token that is forced to end it; None where the engine ends it in another way.
     end: int | None
     least: int
     most: int

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from attention.core import devices
-from attention.errors import InvalidValue
 from lil.compression.matching import EMPTY, Matcher
 from lil.penalties import LZRows, Penalty
 
@@ -24,11 +24,20 @@ class PenaltyRequest(Protocol):
     def penalty(self) -> Penalty: ...
 
 
+@dataclass(eq=False)
+class HostRequest:
+    """A `PenaltyRequest` with the tokens that its penalty looks at, which lie on the host."""
+
+    penalty: Penalty
+    prompt: Sequence[int]
+    output: Sequence[int]
+
+
 class PenaltyRows:
     """What penalties remember of the requests that asked for them, each with its own parameters.
 
-    A request that has one token more than at the last step, or as many, costs a push. A request that
-    is new, or that an engine put back, is computed from its history, which gives the same numbers.
+    A request that has one token more than at the last step, or as many, costs a push. What is new,
+    or was put back by an engine, is computed from its history, which gives the same numbers.
     """
 
     def __init__(self) -> None:
@@ -39,10 +48,19 @@ class PenaltyRows:
     def __len__(self) -> int:
         return sum(len(group.requests) for group in self._groups.values())
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what is remembered."""
-        return sum(group.nbytes for group in self._groups.values())
+    def apply_on_host(
+        self, requests: Sequence[HostRequest], rows: Sequence[int], scores: Tensor
+    ) -> Tensor:
+        """As `apply`, of requests whose tokens lie on the host."""
+        newest = [request.output[-1] if len(request.output) else 0 for request in requests]
+
+        def histories(indices: Sequence[int]) -> Tensor:
+            some = [requests[i] for i in indices]
+            return padded([[*request.prompt, *request.output] for request in some], scores.device)
+
+        lengths = [len(request.prompt) + len(request.output) for request in requests]
+        tokens = devices.put(newest, scores.device, torch.int64)
+        return self.apply(requests, lengths, tokens, histories, rows, scores)
 
     def apply(
         self,
@@ -53,9 +71,9 @@ class PenaltyRows:
         rows: Sequence[int],
         scores: Tensor,
     ) -> Tensor:
-        """Scores (R, V) with the penalties of B requests, written in place.
+        """Scores (R, V) with the penalties of B requests, written in place into their rows.
 
-        `lengths` are of their histories, `newest` (B,) their last tokens, `rows` their rows of scores.
+        `lengths` are of their histories, and `newest` (B,) are their last tokens.
         """
         if list(requests) != self._requests:
             self._regroup(requests, scores.device)
@@ -96,10 +114,6 @@ class PenaltyGroup:
         self.requests: list[PenaltyRequest] = []  # in the memory's order
         self._lengths: list[int] = []
         self._memory: Any = None
-
-    @property
-    def nbytes(self) -> int:
-        return 0 if self._memory is None else self._memory.nbytes
 
     def apply(
         self,
@@ -169,7 +183,7 @@ class PenaltyGroup:
                 longest = max(self._lengths[row] for row in rows)
                 self._memory = self._memory.rows(index).cropped(longest)
             else:
-                self._memory = _tensor(self._memory)[index]
+                self._memory = self._memory[index]
         if any(grown):
             live = None if all(grown) else devices.put(list(grown), newest.device)
             self._memory = self._penalty.push(self._memory, newest, live)
@@ -189,17 +203,6 @@ def _index(indices: Sequence[int], like: Tensor) -> Tensor:
 def _joined(left: Any, right: Any) -> Any:
     if isinstance(left, (LZRows, Matcher)):
         return left.joined(right)
-    memories = (_tensor(left), _tensor(right))
-    width = max(memory.shape[1] for memory in memories)
+    width = max(left.shape[1], right.shape[1])
     pad = torch.nn.functional.pad
-    return torch.cat(
-        [pad(memory, (width - memory.shape[1], 0), value=EMPTY) for memory in memories]
-    )
-
-
-def _tensor(memory: Any) -> Tensor:
-    """A memory that is the tokens themselves."""
-    if not isinstance(memory, Tensor):
-        kind = type(memory).__name__
-        raise InvalidValue("penalty", kind, "one that remembers tokens or a lil Matcher")
-    return memory
+    return torch.cat([pad(x, (width - x.shape[1], 0), value=EMPTY) for x in (left, right)])

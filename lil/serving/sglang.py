@@ -22,14 +22,12 @@ from sglang.srt.runtime_context import get_schedule
 from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
 from torch import Tensor
 
-from attention.core import devices
 from attention.errors import InvalidValue
 from lil import penalties
 from lil.detectors import Answer
 from lil.penalties import Penalty
-from lil.serving.ending import Ending, Limits, Words, end_of
-from lil.serving.monitoring import VerdictLog
-from lil.serving.rows import PenaltyRows, padded
+from lil.serving.ending import Ending, Limits, Words, end_of, log_verdict
+from lil.serving.rows import HostRequest, PenaltyRows
 from lil.serving.values import CUE, penalty_of, stopping_of
 
 __all__ = ["DRYPenalty", "LZPenalty", "PresenceWindowPenalty", "StopOn"]
@@ -40,11 +38,7 @@ REQUEST = "__req__"
 # Processors come and go with every batch: these belong to the process. A tokenizer's bytes take a
 # second to find.
 _words = lru_cache(maxsize=4)(Words)
-
-
-@cache
-def _verdicts() -> VerdictLog:
-    return VerdictLog(logging.getLogger("sglang.lil"))
+_LOG = logging.getLogger("sglang.lil")
 
 
 @cache
@@ -93,50 +87,25 @@ class _Processor(CustomLogitProcessor):
         raise NotImplementedError
 
 
-class PenaltyTicket:
-    """What stays with a request that asked for a penalty. Equality is identity."""
-
-    def __init__(self, penalty: Penalty) -> None:
-        self.penalty = penalty
-
-    def history(self, request: Any) -> list[int]:
-        prompt = request.origin_input_ids if self.penalty.include_prompt else ()
-        return [*prompt, *request.output_ids]
-
-
 class _Penalty(_Processor):
     kind: ClassVar[type[Penalty]]
 
-    def _state(self, params: Mapping[str, Any]) -> PenaltyTicket | None:
+    def _state(self, params: Mapping[str, Any]) -> HostRequest | None:
         penalty = penalty_of(self.kind, params)
         if penalty is None or penalty.neutral:
             return None
         if not get_schedule().disable_overlap_schedule:
             allowed = "a server with --disable-overlap-schedule: otherwise the newest token is not"
             raise InvalidValue(self.kind.name, "on", f"{allowed} known yet when the next is chosen")
-        return PenaltyTicket(penalty)
+        request = params[REQUEST]
+        prompt = request.origin_input_ids if penalty.include_prompt else ()
+        return HostRequest(penalty, prompt, request.output_ids)
 
-    def _apply(self, logits: Tensor, rows: Mapping[int, tuple[Any, PenaltyTicket]]) -> Tensor:
-        members, device = list(rows.values()), logits.device
-        lengths = [
-            len(request.output_ids) + ticket.penalty.include_prompt * len(request.origin_input_ids)
-            for request, ticket in members
-        ]
-        newest = [
-            request.output_ids[-1] if len(request.output_ids) else 0 for request, _ in members
-        ]
-
-        def histories(indices: Sequence[int]) -> Tensor:
-            return padded([members[i][1].history(members[i][0]) for i in indices], device)
-
-        return _penalty_rows(self.kind).apply(
-            [ticket for _, ticket in members],
-            lengths,
-            devices.put(newest, device, torch.int64),
-            histories,
-            list(rows),
-            logits,
-        )
+    def _apply(self, logits: Tensor, rows: Mapping[int, tuple[Any, HostRequest]]) -> Tensor:
+        for request, state in rows.values():
+            state.output = request.output_ids
+        states = [state for _, state in rows.values()]
+        return _penalty_rows(self.kind).apply_on_host(states, [*rows], logits)
 
 
 class LZPenalty(_Penalty):
@@ -196,7 +165,7 @@ class StopOn(_Processor):
             new = request.output_ids[ending.seen :]
             verdict = ending.see(new) if len(new) else None
             if verdict is not None:
-                _verdicts().note(verdict)
+                log_verdict(_LOG, verdict)
             forced = ending.forced(generated)
             if forced is not None:
                 logits[row] = -torch.inf

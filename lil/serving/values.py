@@ -37,8 +37,8 @@ PENALTIES: tuple[type[Penalty], ...] = (LZPenalty, DRYPenalty, PresenceWindowPen
 STOPPING = ("stop_on", "stop_on_tokens", "stop_on_token", "stop_on_label")
 CUE = "stop_on_cue"
 
-#: The server's method, the file of its reads, and the only method a request may name.
-ATTENTION, ATTENTION_FILE, FULL = "attention", "attention_file", "full"
+#: The server's method, and the only method a request may name.
+ATTENTION, FULL = "attention", "full"
 
 #: Actions that an engine can take: it cannot go back, and its attention is its own.
 ACTING = tuple(name for name, kind in ACTIONS.items() if not kind.rewinds and not kind.dense)
@@ -60,10 +60,6 @@ _SWITCHES: Mapping[object, bool] = {
     "on": True, "true": True, 1: True, "off": False, "false": False, 0: False,
 }  # fmt: skip
 
-#: Names of so many letters are compared up to one letter, shorter ones only up to case and dashes.
-_LONG = 6
-
-
 # ---------------------------------------------------------------- names
 
 
@@ -75,47 +71,19 @@ def penalty_keys(kind: type[Penalty]) -> Mapping[str, str]:
     return {f"{kind.name}_{name}": name for name in names}
 
 
-@functools.cache
-def request_keys() -> tuple[str, ...]:
-    names = (name for kind in PENALTIES for name in (kind.name, *penalty_keys(kind)))
-    return (*names, *STOPPING, CUE)
-
-
-def require_spelled(keys: Iterable[str], names: Sequence[str] | None = None) -> None:
-    """Refuse keys that are one of our names but for case, dashes or one letter.
+def require_spelled(keys: Iterable[str]) -> None:
+    """Refuse keys that are one of our names but for case and dashes.
 
     Other processors' values come in the same table, so a key is refused only where nothing else can
     have been meant.
-
-    Args:
-        names: the names to compare with; None for those of penalties and detectors.
     """
-    known = request_keys() if names is None else names
+    known = {*STOPPING, CUE, ATTENTION}.union(
+        *({kind.name, *penalty_keys(kind)} for kind in PENALTIES)
+    )
     for key in keys:
-        if key in known:
-            continue
-        letters = _letters(key)
-        for name in known:
-            right = _letters(name)
-            if letters == right or (len(right) >= _LONG and _one_letter_off(letters, right)):
-                allowed = f"{name}: another spelling of it would not be read"
-                raise InvalidValue("value", key, allowed, [name])
-
-
-def _letters(name: str) -> str:
-    return "".join(letter for letter in name.casefold() if letter.isalnum())
-
-
-def _one_letter_off(left: str, right: str) -> bool:
-    """Whether one letter is missing, added, replaced or exchanged with its neighbour."""
-    if abs(len(left) - len(right)) > 1:
-        return False
-    same = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
-    if same is None:
-        return True
-    left, right = left[same:], right[same:]
-    swapped = left[:2] == right[1::-1] and left[2:] == right[2:]
-    return swapped or left[1:] == right[1:] or left[1:] == right or left == right[1:]
+        name = key.casefold().replace("-", "_")
+        if name in known and key not in known:
+            raise InvalidValue("value", key, f"{name}: another spelling of it is not read", [name])
 
 
 def require_known(values: Mapping[str, Any], more: Sequence[str]) -> None:
@@ -128,10 +96,7 @@ def require_known(values: Mapping[str, Any], more: Sequence[str]) -> None:
 
 def check_attention(values: Mapping[str, Any]) -> None:
     """Refuse a request's attention unless it is "full"."""
-    if ATTENTION_FILE in values:
-        allowed = "nothing in a request: it is the server's, --additional-config"
-        raise InvalidValue(ATTENTION_FILE, values[ATTENTION_FILE], allowed)
-    require_spelled(map(str, values), (ATTENTION,))
+    require_spelled(values)
     if ATTENTION in values and values[ATTENTION] != FULL:
         allowed = f"{FULL!r}, or nothing: the method is the server's, --additional-config"
         raise InvalidValue(ATTENTION, values[ATTENTION], allowed, [FULL])

@@ -32,7 +32,7 @@ from experiments.sweep.decoder import (
 )
 from lil import Trace
 from lil.compression.curves import token_curve
-from lil.serving.blocks import POLICIES, BlockPolicy
+from lil.serving.blocks.policies import POLICIES, BlockPolicy
 from lil.serving.values import PENALTIES, penalty_keys, penalty_of
 from lil.trace import Cost
 

@@ -39,7 +39,7 @@ class SparseLayer(ABC):
 
     @classmethod
     def of(cls, impl: Any, policy: BlockPolicy, rope: RopeTable | None) -> Self:
-        """A layer in the place of the engine's own, `impl`, unless a table would compute it wrongly."""
+        """A layer in the place of the engine's own, unless a table would compute it wrongly."""
         for field in ("alibi_slopes", "sinks", "kv_sharing_target_layer_name"):
             if getattr(impl, field) is not None:
                 raise InvalidValue(field, "some", "none in layers that are sparse: dense_layers")
@@ -54,13 +54,7 @@ class SparseLayer(ABC):
 
     @abstractmethod
     def read_tables(
-        self,
-        layer: Any,
-        query: Tensor,
-        kv_cache: Tensor,
-        output: Tensor,
-        plan: ReadPlan,
-        tables: Tensor,
+        self, query: Tensor, kv_cache: Tensor, output: Tensor, plan: ReadPlan, tables: Tensor
     ) -> None:
         """The engine's kernel over the blocks of the plan's requests, tables (R, U).
 
@@ -97,7 +91,7 @@ class SparseLayer(ABC):
             self.read_in_full(layer, q, key, value, kv_cache, part, out, *scales)
             output[meta.full] = out
         T = meta.num_actual_tokens
-        self._decode(layer, query[:T], kv_cache, meta.sparse, output[:T])
+        self._decode(query[:T], kv_cache, meta.sparse, output[:T])
         return output
 
     def remember(self, kv_cache: Tensor) -> Summaries:
@@ -109,9 +103,7 @@ class SparseLayer(ABC):
             self.summaries.warm(Hkv, self.num_queries_per_kv, D)
         return self.summaries
 
-    def _decode(
-        self, layer: Any, query: Tensor, kv_cache: Tensor, plan: ReadPlan, output: Tensor
-    ) -> None:
+    def _decode(self, query: Tensor, kv_cache: Tensor, plan: ReadPlan, output: Tensor) -> None:
         q = query if plan.tokens is None else query[plan.tokens]
         out = output if plan.tokens is None else torch.empty_like(q)
         grouped = q.view(len(q), self.num_kv_heads, self.num_queries_per_kv, self.head_size)
@@ -120,7 +112,7 @@ class SparseLayer(ABC):
         if plan.sets > 1:
             folded = out.view(-1, self.num_queries_per_kv, self.head_size)
             q, cache = grouped.flatten(0, 1), head_by_head(kv_cache)
-        self.read_tables(layer, q, cache, folded, plan, tables)
+        self.read_tables(q, cache, folded, plan, tables)
         if plan.tokens is not None:
             output[plan.tokens] = out
 
@@ -137,13 +129,7 @@ class FlashLayer(SparseLayer):
         """Call `flash_attn_varlen_func`."""
 
     def read_tables(
-        self,
-        layer: Any,  # noqa: ARG002
-        query: Tensor,
-        kv_cache: Tensor,
-        output: Tensor,
-        plan: ReadPlan,
-        tables: Tensor,
+        self, query: Tensor, kv_cache: Tensor, output: Tensor, plan: ReadPlan, tables: Tensor
     ) -> None:
         k, v = flash_pages(kv_cache)
         window = self.policy.window

@@ -47,10 +47,10 @@ class Queries:
 
 
 def queries(policy: BlockPolicy, past: Counts, new: Counts, prompt: Counts) -> Queries:
-    """The queries of a step: `past` tokens before it, `new` in it, `prompt` in the prompt, (R,) each.
+    """The queries of a step: tokens before it, in it, and of prompts, (R,) each.
 
-    A token of the prompt is read in full. A generated token is a decode query, whether it comes
-    alone or, after its request was put back, among others: only then are its key and value the same.
+    A token of the prompt is read in full. A generated token is a decode query, also where its
+    request was put back and it comes among others: only then are its key and value the same.
     """
     row = np.repeat(np.arange(len(new)), new)
     begin = np.cumsum(new) - new
@@ -87,29 +87,20 @@ class ReadPlan:
 
     Where each KV head makes a choice of its own it is a request by itself, Hkv for a query, over a
     cache whose heads are blocks (`head_by_head`).
-
-    Attributes:
-        tokens: places among the step's tokens, (N,); None where all tokens are queries.
-        blocks: of the cache, (N, U); those of the gap are yet to be chosen.
-        first, best: the first column of those, and their number.
-        gap, beyond: blocks in the gaps, (N, P), and where gaps are shorter, (N, 1, P).
-        sets: choices of a query; 0 where there is none.
-        starts, lengths: of the R requests, (R + 1,) and (R,).
-        prepared: the kernel's own schedule of the requests.
     """
 
-    tokens: Tensor | None
-    positions: Tensor
-    blocks: Tensor
-    first: int
+    tokens: Tensor | None  # places among the step's tokens, (N,); None where all are queries
+    positions: Tensor  # (N,)
+    blocks: Tensor  # of the cache, (N, U); those of the gap are yet to be chosen
+    first: int  # column of the `best` blocks of the gap
     best: int
-    gap: Tensor
-    beyond: Tensor
-    sets: int
-    starts: Tensor
-    lengths: Tensor
+    gap: Tensor  # blocks in the gaps, (N, P)
+    beyond: Tensor  # where a gap is shorter than P, (N, 1, P)
+    sets: int  # choices of a query; 0 where there is none
+    starts: Tensor  # of the R requests, (R + 1,)
+    lengths: Tensor  # (R,)
     longest: int
-    prepared: Any = None
+    prepared: Any = None  # the kernel's own schedule of the requests
 
     @classmethod
     def of(cls, policy: BlockPolicy, step: Queries, owned: Tensor, Hkv: int) -> Self:

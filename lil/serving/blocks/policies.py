@@ -32,6 +32,12 @@ Mask = npt.NDArray[np.bool_]
 _ABSOLUTE = "'absolute': an engine stores keys with their positions in them"
 
 
+def require(holds: bool, field: str, value: object, allowed: str) -> None:
+    """Refuse a value unless the condition holds."""
+    if not holds:
+        raise InvalidValue(field, value, allowed)
+
+
 @dataclass(frozen=True)
 class BlockPolicy(ABC):
     """A method of `attention` over an engine's cache in blocks of `block` tokens."""
@@ -48,21 +54,17 @@ class BlockPolicy(ABC):
     block: int
 
     def __post_init__(self) -> None:
-        if getattr(self.method, "keep_prompt", False):
-            raise InvalidValue("keep_prompt", True, "False inside an engine")
+        keeps = getattr(self.method, "keep_prompt", False)
+        require(not keeps, "keep_prompt", keeps, "False inside an engine")
         self.check()
 
     @abstractmethod
     def check(self) -> None:
         """Refuse what cannot be done by whole blocks."""
 
-    def _require(self, field: str, value: object, holds: bool, allowed: str) -> None:
-        if not holds:
-            raise InvalidValue(field, value, allowed)
-
     def _require_whole(self, field: str, tokens: int) -> None:
         allowed = f"a multiple of the engine's block of {self.block} tokens"
-        self._require(field, tokens, tokens % self.block == 0, allowed)
+        require(tokens % self.block == 0, field, tokens, allowed)
 
     @abstractmethod
     def gap(self, seen: Counts) -> tuple[Counts, Counts]:
@@ -77,11 +79,6 @@ class BlockPolicy(ABC):
     def window(self) -> int | None:
         """Tokens at the end of a query's table that are read; None for all of it."""
         return None
-
-    @property
-    def gives_back(self) -> bool:
-        """Whether a block of the gap is never read again."""
-        return self.best == 0
 
     def sets(self, Hkv: int) -> int:  # noqa: ARG002
         """Choices that a query makes: one for the layer, or one per KV head."""
@@ -115,7 +112,7 @@ class BlockPolicy(ABC):
         compared: Counts = np.where(self.leaves_out(seen) & (self.best > 0), end - start, 0)
         return compared
 
-    # Summaries of blocks, where any of the gap are read
+    # Summaries of blocks, where any of the gap are read: `QuestBlocks` and `InfLLMBlocks`.
 
     def size(self, D: int) -> int:
         """Numbers of a block's summary, per KV head."""
@@ -143,12 +140,12 @@ class SinkBlocks(BlockPolicy):
     kind: ClassVar[type[Backend]] = Sink
 
     def check(self) -> None:
-        self._require("positions", self.method.positions, not self.method.turns_keys, _ABSOLUTE)
+        require(not self.method.turns_keys, "positions", self.method.positions, _ABSOLUTE)
         self._require_whole("sinks", self.sinks)
         # A window within the last block begins and ends there, and only one end of a table is cut.
         least = self.sinks + self.block
         allowed = f"at least sinks and the engine's block of {self.block} tokens, {least}"
-        self._require("budget", self.window, not self.sinks or self.window >= least, allowed)
+        require(not self.sinks or self.window >= least, "budget", self.window, allowed)
 
     @property
     def sinks(self) -> int:
@@ -191,11 +188,10 @@ class QuestBlocks(BlockPolicy):
 
     def check(self) -> None:
         page, rule, gqa = self.method.page, self.method.rule, self.method.gqa
-        self._require("page", page, page == self.block, f"{self.block}, the engine's block")
-        allowed = "'kernel': the last page is always read"
-        self._require("rule", rule, rule == "kernel", allowed)
+        require(page == self.block, "page", page, f"{self.block}, the engine's block")
+        require(rule == "kernel", "rule", rule, "'kernel': the last page is always read")
         allowed = "'sum', 'mean' or 'max': a table is one KV head's, of all its query heads"
-        self._require("gqa", gqa, gqa != "query_head", allowed)
+        require(gqa != "query_head", "gqa", gqa, allowed)
 
     @property
     def best(self) -> int:
@@ -235,15 +231,14 @@ class InfLLMBlocks(BlockPolicy):
     def check(self) -> None:
         method, parts = self.method, self.method.parts
         far, prefill = method.far_position, method.prefill
-        self._require("far_position", far, far == "absolute", _ABSOLUTE)
-        allowed = "'dense': an engine reads prompts in full"
-        self._require("prefill", prefill, prefill == "dense", allowed)
-        allowed = f"{self.block}, the engine's block"
-        self._require("block", parts.block, parts.block == self.block, allowed)
+        require(far == "absolute", "far_position", far, _ABSOLUTE)
+        require(prefill == "dense", "prefill", prefill, "'dense': an engine reads prompts in full")
+        own = f"{self.block}, the engine's block"
+        require(parts.block == self.block, "block", parts.block, own)
         allowed = f"block = {self.block}: an engine tells no probabilities to choose keys by"
-        self._require("repr_topk", method.repr_topk, method.repr_topk >= self.block, allowed)
+        require(method.repr_topk >= self.block, "repr_topk", method.repr_topk, allowed)
         self._require_whole("n_init", parts.n_init)
-        self._require("topk", parts.topk, parts.topk >= 1, "at least 1; without any it is sink")
+        require(parts.topk >= 1, "topk", parts.topk, "at least 1; without any it is sink")
 
     @property
     def best(self) -> int:
@@ -290,8 +285,7 @@ def policy_of(text: object, block: int) -> BlockPolicy:
         InvalidValue: an unknown method or parameter, or one that cannot be kept by whole blocks.
     """
     if not isinstance(text, str):
-        allowed = "a method with its parameters, such as 'quest(budget=1024)'"
-        raise InvalidValue("attention", text, allowed)
+        raise InvalidValue("attention", text, "a method with its parameters: 'quest(budget=1024)'")
     spec = METHODS.spec(text, "attention")
     if spec.name not in POLICIES:
         raise InvalidValue("attention", spec.name, f"one of {', '.join(POLICIES)}", list(POLICIES))

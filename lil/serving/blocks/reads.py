@@ -13,19 +13,12 @@ from lil.serving.blocks.policies import BlockPolicy, Mask
 
 @dataclass
 class Reads:
-    """Counters, which follow from lengths alone; keys are summed over the model's layers.
+    """Counters, which follow from lengths alone; keys are summed over the model's layers."""
 
-    Attributes:
-        queries: decode queries; those of a request that was put back count again.
-        keys_read: keys of a KV head that they read.
-        keys_of_full: the same, had every layer read everything.
-        blocks_compared: blocks whose worth was computed for a choice.
-    """
-
-    queries: int = 0
-    keys_read: int = 0
-    keys_of_full: int = 0
-    blocks_compared: int = 0
+    queries: int = 0  # those of a request that was put back count again
+    keys_read: int = 0  # of a KV head
+    keys_of_full: int = 0  # had every layer read everything
+    blocks_compared: int = 0  # for a choice
 
     def add(self, other: Reads) -> None:
         for name, value in asdict(other).items():
@@ -42,7 +35,7 @@ class ReadCounts:
 
     def step(
         self, names: Sequence[str], past: Counts, new: Counts, prompt: Counts, in_full: Mask
-    ) -> Reads:
+    ) -> None:
         """Count a step of R requests: tokens before it, in it, and of their prompts, (R,)."""
         first = np.maximum(past, prompt)
         count = np.maximum(past + new - first, 0)
@@ -54,14 +47,11 @@ class ReadCounts:
         compared = np.where(full, 0, self.policy.blocks_compared(seen)) * self.sparse
         of_full = seen * (self.sparse + self.dense)
         sums = (np.bincount(row, numbers, len(count)) for numbers in (read, of_full, compared))
-        step_total = Reads()
         for name, queries, *rest in zip(names, count, *sums, strict=True):
             if queries:
                 reads = Reads(int(queries), *map(int, rest))
                 self.running.setdefault(name, Reads()).add(reads)
-                step_total.add(reads)
-        self.total.add(step_total)
-        return step_total
+                self.total.add(reads)
 
     def end(self, name: str) -> Reads | None:
         """What a request read that has ended; None where it generated nothing."""

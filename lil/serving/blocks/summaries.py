@@ -20,8 +20,7 @@ class Summaries:
     """Sums or maxima over the keys of each block of a cache, in float32.
 
     A block that another request gets begins anew with its first token, and a shared block keeps
-    what its keys are, so nothing has to be reported when blocks change hands. Nothing here waits for
-    the device.
+    what its keys are, so nothing has to be reported when blocks change hands.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Summaries:
             self.data.index_add_(0, block, summands)
 
     def worth(self, q: Tensor, positions: Tensor, blocks: Tensor) -> Tensor:
-        """What blocks of the cache (N, P) are worth to scaled queries (N, Hkv, G, D): (N, sets, P)."""
+        """What blocks (N, P) are worth to scaled queries (N, Hkv, G, D): (N, sets, P)."""
         vectors = self.policy.products(q, positions, self.rope).float()  # (N, sets, M, size)
         if self._kernel is not None:
             fused: Tensor = self._kernel.compared(vectors, self.data, blocks)

@@ -2,8 +2,8 @@
 
     vllm serve MODEL --logits-processors lil.serving.vllm:LZPenalty lil.serving.vllm:StopOn
 
-vLLM has two runners, and each takes processors of its own kind alone. These classes are both: which
-runner asks is known when it makes the object, and it gets the one that is meant for it.
+vLLM has two runners, and each takes processors of its own kind alone. These classes are both: V1
+makes an object with `(config, device, is_pin_memory)`, V2 with `(config, req_states)`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,6 @@ from lil.serving.vllm.requests import check_stopping, penalty_for  # noqa: E402
 __all__ = ["DRYPenalty", "LZPenalty", "PresenceWindowPenalty", "StopOn"]
 
 
-def _is_runner_1(runner: tuple[Any, ...]) -> bool:
-    """Whether these are arguments of V1, `(device, is_pin_memory)`, or of V2, `(req_states,)`."""
-    if len(runner) not in (1, 2):
-        allowed = "those of the V1 runner (device, is_pin_memory) or of V2 (req_states)"
-        raise InvalidValue("arguments", runner, f"{allowed}: another version of vLLM?")
-    return len(runner) == 2
-
-
 class _Penalty:
     kind: ClassVar[type[Penalty]]
 
@@ -51,14 +43,14 @@ class _Penalty:
 
     def __new__(cls, vllm_config: Any, *runner: Any) -> Any:
         # Imported where an engine asks: the process that checks requests needs none of it.
-        from lil.serving.vllm import v1, v2
+        from lil.serving.vllm.runners import PenaltyProcessor1, PenaltyProcessor2
 
-        processor = v1.PenaltyProcessor if _is_runner_1(runner) else v2.PenaltyProcessor
+        processor = PenaltyProcessor1 if len(runner) == 2 else PenaltyProcessor2
         return processor(cls.kind, vllm_config, *runner)
 
 
 class LZPenalty(_Penalty):
-    """The LZ penalty (`lil.LZPenalty`) of requests with `lz` or `lz_alpha`, `lz_formula` and so on."""
+    """The LZ penalty (`lil.LZPenalty`) of requests with `lz` or `lz_alpha` and so on."""
 
     kind = penalties.LZPenalty
 
@@ -88,9 +80,9 @@ class StopOn:
         check_stopping(sampling_params)
 
     def __new__(cls, vllm_config: Any, *runner: Any) -> Any:
-        from lil.serving.vllm import v1, v2
+        from lil.serving.vllm.runners import StoppingProcessor1, StoppingProcessor2
 
-        processor = v1.StoppingProcessor if _is_runner_1(runner) else v2.StoppingProcessor
+        processor = StoppingProcessor1 if len(runner) == 2 else StoppingProcessor2
         return processor(vllm_config, *runner)
 
 

@@ -9,10 +9,8 @@ not loaded are not looked at. Both would be void in silence; here they are refus
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from http import HTTPStatus
 from typing import Any
 
 from vllm.config import VllmConfig
@@ -57,23 +55,23 @@ class RequestCheck:
         if scope["type"] != "http" or scope["method"] != "POST" or not _is_json(scope):
             await self._app(scope, receive, send)
             return
-        messages: list[Message] = []
-        size = 0
-        while not messages or (
-            messages[-1]["type"] == "http.request" and messages[-1].get("more_body")
-        ):
+        messages, size, is_more = list[Message](), 0, True
+        while is_more:
             messages.append(await receive())
+            is_more = messages[-1]["type"] == "http.request" and messages[-1].get(
+                "more_body", False
+            )
             size += len(messages[-1].get("body", b""))
             if size > LARGEST_BODY:
                 error = InvalidValue("body", f"{size:,} bytes", f"at most {LARGEST_BODY:,} bytes")
-                await _refuse(error, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, send)
+                await _refuse(error, 413, send)
                 return
         if self._options is None:  # the engine is there before the first request, not earlier
             self._options = ServerOptions(scope["app"].state.vllm_config)
         try:
             self._options.accept(_body(messages))
         except InvalidValue as error:
-            await _refuse(error, HTTPStatus.BAD_REQUEST, send)
+            await _refuse(error, 400, send)
             return
         remaining = iter(messages)
 
@@ -108,16 +106,9 @@ class ServerOptions:
         if ATTENTION in self._defaults and values.get(ATTENTION) != FULL:
             allowed = f"false, or {ATTENTION} = {FULL!r}: a beam is a prompt, which is read in full"
             raise InvalidValue(BEAMS, beams, allowed)
-        penalties = {
-            kind.name: penalty_of(kind, values, penalty_of(kind, self._defaults))
-            for kind in PENALTIES
-            if kind.__name__ in self._loaded
-        }
-        active = [
-            name
-            for name, penalty in penalties.items()
-            if penalty is not None and not penalty.neutral
-        ]
+        kinds = (kind for kind in PENALTIES if kind.__name__ in self._loaded)
+        penalties = (penalty_of(kind, values, penalty_of(kind, self._defaults)) for kind in kinds)
+        active = [penalty.name for penalty in penalties if penalty and not penalty.neutral]
         stop_on = values.get("stop_on", self._defaults.get("stop_on", OFF[0]))
         if "StopOn" in self._loaded and str(stop_on).lower() not in OFF:
             active.append("stop_on")
@@ -149,32 +140,15 @@ def _processor_of(key: str) -> str | None:
 
 
 def _loaded(config: VllmConfig) -> set[str]:
-    """Names of our processors that the server was started with, subclasses of them included."""
-    classes = [_class(processor) for processor in config.model_config.logits_processors or ()]
-    return {
-        name
-        for name in processors.__all__
-        if any(issubclass(kind, getattr(processors, name)) for kind in classes)
-    }
+    """Names of our processors that the server was started with."""
+    loaded = config.model_config.logits_processors or ()
+    return {name for name in processors.__all__ if f"{processors.__name__}:{name}" in loaded}
 
 
-def _class(processor: str | type) -> type:
-    if not isinstance(processor, str):
-        return processor
-    module, _, name = processor.rpartition(":")
-    kind: type = getattr(importlib.import_module(module), name)
-    return kind
-
-
-async def _refuse(error: InvalidValue, status: HTTPStatus, send: Send) -> None:
+async def _refuse(error: InvalidValue, status: int, send: Send) -> None:
     """An answer in the form in which the server gives its own."""
-    fields = {
-        "message": str(error),
-        "type": "BadRequestError",
-        "param": error.field,
-        "code": status.value,
-    }
-    body = json.dumps({"error": fields}).encode()
+    fields = {"message": str(error), "type": "BadRequestError", "param": error.field}
+    body = json.dumps({"error": fields | {"code": status}}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status.value, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -16,11 +16,9 @@ from attention.errors import InvalidValue, check_int
 from lil.detectors import Answer
 from lil.detectors.budget import Budget
 from lil.penalties import Penalty
-from lil.serving.ending import Ending, Limits, Words, end_of
-from lil.serving.monitoring import VerdictLog
+from lil.serving.ending import Ending, Limits, Words, end_of, log_verdict
 from lil.serving.values import (
     ATTENTION,
-    ATTENTION_FILE,
     CUE,
     FULL,
     Stopping,
@@ -31,12 +29,11 @@ from lil.serving.values import (
 
 #: The part of `--additional-config` that is ours: the same values as in a request.
 PART = "lil"
-#: The server's file of verdicts, and the tokens between two looks of the V2 runner.
-FILE, EVERY = "stop_on_file", "stop_on_every"
-#: The latter where a look waits for the device.
-SELDOM = 25
+#: The tokens between two looks of V2, and their number where a look waits for the device.
+EVERY, SELDOM = "stop_on_every", 25
 #: The package of the workers that make layers sparse.
 WORKERS = "lil.serving.vllm.sparse."
+_LOG = init_logger("vllm.lil")
 
 
 def config_values(config: VllmConfig) -> Mapping[str, Any]:
@@ -49,15 +46,16 @@ def config_values(config: VllmConfig) -> Mapping[str, Any]:
 
 
 def server_values(config: VllmConfig) -> Mapping[str, Any]:
-    """The same, without values that nobody reads and without a method that has no worker of ours."""
+    """The same, without drafts, unknown values, and a method that lacks our worker."""
+    if config.speculative_config is not None:
+        allowed = "no speculative decoding: drafts are scored before it is known which are kept"
+        raise InvalidValue("speculative_config", config.speculative_config.method, allowed)
     values = config_values(config)
-    names = ("stop_on", "stop_on_tokens", CUE, FILE, EVERY, ATTENTION, ATTENTION_FILE)
-    require_known(values, names)
-    for key in (ATTENTION, ATTENTION_FILE):
-        worker = str(config.parallel_config.worker_cls) if key in values else WORKERS
-        if not worker.startswith(WORKERS):
-            allowed = f"--worker-cls {WORKERS}worker.CPUWorker beside it, not {worker}"
-            raise InvalidValue(f"additional_config.{PART}.{key}", values[key], allowed)
+    require_known(values, ("stop_on", "stop_on_tokens", CUE, EVERY, ATTENTION))
+    worker = str(config.parallel_config.worker_cls) if ATTENTION in values else WORKERS
+    if not worker.startswith(WORKERS):
+        allowed = f"--worker-cls {WORKERS}worker.CPUWorker beside it, not {worker}"
+        raise InvalidValue(f"additional_config.{PART}.{ATTENTION}", values[ATTENTION], allowed)
     return values
 
 
@@ -69,16 +67,6 @@ def request_values(params: Any) -> Mapping[str, Any]:
 def in_full(params: Any) -> bool:
     """Whether a request asks for full attention."""
     return bool(request_values(params).get(ATTENTION) == FULL)
-
-
-def require_no_drafts(config: VllmConfig) -> None:
-    if config.speculative_config is not None:
-        allowed = "no speculative decoding: drafts are scored before it is known which are kept"
-        raise InvalidValue("speculative_config", config.speculative_config.method, allowed)
-
-
-def default_penalty(kind: type[Penalty], config: VllmConfig) -> Penalty | None:
-    return penalty_of(kind, server_values(config))
 
 
 def penalty_for(
@@ -112,9 +100,7 @@ class StoppingServer:
     """Makes the `Ending` of each request, and notes verdicts."""
 
     def __init__(self, config: VllmConfig) -> None:
-        require_no_drafts(config)
         values = dict(server_values(config))
-        self.verdicts = VerdictLog(init_logger("vllm.lil"), values.pop(FILE, None))
         every = values.pop(EVERY, None)
         self._every = None if every is None else check_int(EVERY, every, 1)
         self._cue = values.pop(CUE, Answer.cue)
@@ -134,7 +120,7 @@ class StoppingServer:
             self._words.check(self._default.detectors)
 
     def every(self, device: torch.device) -> int:
-        """Tokens between two looks of a runner that keeps them on this device."""
+        """Tokens between two looks at what this device holds; on a host no look waits."""
         if self._every is not None:
             return self._every
         return 1 if devices.is_synchronous(device) else SELDOM
@@ -160,10 +146,7 @@ class StoppingServer:
         return Ending(stopping, self._words.text(prompt), self._words, limits)
 
     def see(self, ending: Ending, tokens: Sequence[int], known: int = 0) -> None:
-        """Show a request its next tokens, and note the verdict they bring.
-
-        It was shown `known` tokens before its engine put it back: verdicts among them are in the log.
-        """
+        """Show a request its next tokens, and note a verdict behind those `known` before."""
         verdict = ending.see(tokens)
         if verdict is not None and ending.seen > known:
-            self.verdicts.note(verdict)
+            log_verdict(_LOG, verdict)

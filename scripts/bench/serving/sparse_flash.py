@@ -31,7 +31,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "lil" / "serving")]
 
 from paged_flash import Metadata, kernel_of, layer_of  # noqa: E402
 
-from lil.serving.blocks import RopeTable, StepReads, policy_of, queries  # noqa: E402
+from lil.serving.blocks.plans import StepReads, queries  # noqa: E402
+from lil.serving.blocks.policies import policy_of  # noqa: E402
+from lil.serving.blocks.ropes import RopeTable  # noqa: E402
 
 BLOCK = 16
 #: KV heads, query heads of each, and numbers of a head.

@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lil.serving.blocks import BlockPolicy, FlashLayer, RopeTable, StepReads
-from lil.serving.blocks.layers import flash_pages
+from lil.serving.blocks.layers import FlashLayer, flash_pages
+from lil.serving.blocks.plans import StepReads
+from lil.serving.blocks.policies import BlockPolicy
+from lil.serving.blocks.ropes import RopeTable
 
 Kernel = Callable[..., Any]
 #: Values with which an argument that `described` does not know asks for nothing.

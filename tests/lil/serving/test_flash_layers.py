@@ -23,9 +23,10 @@ from paged_flash import Metadata, Paged, kernel_of, layer_of
 from test_serving_blocks import always_and_gap, text
 
 from attention.errors import InvalidValue
-from lil.serving.blocks import WHOLE, RopeTable, StepReads, policy_of, queries
 from lil.serving.blocks.layers import flash_pages
-from lil.serving.blocks.plans import head_by_head
+from lil.serving.blocks.plans import WHOLE, StepReads, head_by_head, queries
+from lil.serving.blocks.policies import policy_of
+from lil.serving.blocks.ropes import RopeTable
 
 DEVICE = os.environ.get("LIL_TEST_DEVICE", "cpu")
 DTYPE, ROUNDING = (torch.float32, 1e-4) if DEVICE == "cpu" else (torch.bfloat16, 3e-2)
@@ -229,7 +230,8 @@ def test_blocks_are_compared_by_the_triton_kernel_as_by_torch() -> None:
     pytest.importorskip("triton", reason="needs the extra triton")
     program = f"""
 import pytest, sys
-from lil.serving.blocks import Summaries, policy_of
+from lil.serving.blocks.policies import policy_of
+from lil.serving.blocks.summaries import Summaries
 assert Summaries(policy_of("quest(budget=64)", 16), 3, 2, 8, None).fused
 sys.exit(pytest.main(["-q", "-k", "outputs and (quest or infllm)", {str(__file__)!r}]))
 """
@@ -253,15 +255,6 @@ def test_keys_and_values_of_a_cache_by_its_heads() -> None:
     # Tokens before heads: the heads of two blocks are further apart than those of one.
     with pytest.raises(InvalidValue, match=r"kv_cache_layout.*HND"):
         head_by_head(torch.randn(5, BLOCK, HKV, 2 * D).transpose(1, 2))
-
-
-def test_another_cache_is_remembered_anew() -> None:
-    """An engine that measures its memory has a small one first."""
-    layer = layer_of(kernel_of("cpu"), policy_of("quest(budget=32)", 16), ROPE, HKV, G, D)
-    small, large = (torch.zeros(n, HKV, BLOCK, 2 * D) for n in (2, 9))
-    first = layer.remember(small)
-    assert layer.remember(small) is first
-    assert layer.remember(large).blocks == 9
 
 
 @pytest.mark.parametrize("at_once", [1, 300, 2**14])

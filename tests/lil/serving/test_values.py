@@ -11,13 +11,7 @@ import lil
 from attention.errors import InvalidValue
 from lil.detectors import CALIBRATED, Answer
 from lil.penalties import DRYPenalty, PresenceWindowPenalty
-from lil.serving.values import (
-    check_attention,
-    penalty_of,
-    request_keys,
-    require_spelled,
-    stopping_of,
-)
+from lil.serving.values import check_attention, penalty_of, stopping_of
 
 
 @pytest.mark.parametrize(
@@ -154,28 +148,18 @@ def test_who_starts_a_server_may_name_files_and_paths(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize(
     ("key", "name"),
-    [
-        ("LZ", "lz"),
-        ("lz-alpha", "lz_alpha"),
-        ("lzAlpha", "lz_alpha"),
-        ("stopOn", "stop_on"),
-        ("stop_no", "stop_on"),
-        ("stp_on", "stop_on"),
-        ("stop_onn", "stop_on"),
-        ("presence_windiw", "presence_window"),
-        ("dry_allowed_lenght", "dry_allowed_length"),
-    ],
+    [("LZ", "lz"), ("lz-alpha", "lz_alpha"), ("STOP_ON", "stop_on"), ("stop-on", "stop_on")],
 )
-def test_names_that_are_nearly_ours_are_refused_by_every_processor(key: str, name: str) -> None:
-    for read in (stopping_of, lambda values: penalty_of(lil.LZPenalty, values)):
-        with pytest.raises(InvalidValue, match=f"expected {name}:|did you mean '{name}'"):
+def test_other_spellings_of_our_names_are_refused_by_every_processor(key: str, name: str) -> None:
+    for read in (stopping_of, lambda values: penalty_of(lil.LZPenalty, values), check_attention):
+        with pytest.raises(InvalidValue, match=f"expected {name}:"):
             read({key: "on"})
 
 
 def test_names_of_others_are_passed_over() -> None:
     others = ["session_id", "thinking_budget", "stop", "stop_tokens", "presence_penalty"]
     others += ["repetition_penalty", "window", "lazy", "dr", "alpha", "", "__req__"]
-    require_spelled([*others, *request_keys()])
+    assert penalty_of(lil.LZPenalty, dict.fromkeys(others, "on")) is None
     assert stopping_of(dict.fromkeys(others, "on")) is None
     check_attention({"attention": "full", "retention": 3, "attention_sinks": 4})
 
@@ -185,8 +169,7 @@ def test_names_of_others_are_passed_over() -> None:
     [
         ({"attention": "ful"}, "did you mean 'full'"),
         ({"attention": "quest(budget=64)"}, "the method is the server's"),
-        ({"attention_file": "x"}, "nothing in a request"),
-        ({"attentoin": "full"}, "attention: another spelling"),
+        ({"Attention": "full"}, "attention: another spelling"),
     ],
 )
 def test_another_attention_is_refused(values: Any, message: str) -> None:

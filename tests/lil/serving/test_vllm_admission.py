@@ -25,6 +25,7 @@ def config(values: Any, worker: str = WORKER) -> Any:
     names = ["lil.serving.vllm:LZPenalty", "lil.serving.vllm:StopOn"]
     return SimpleNamespace(
         additional_config={"lil": values},
+        speculative_config=None,
         parallel_config=SimpleNamespace(worker_cls=worker),
         model_config=SimpleNamespace(logits_processors=names),
     )
@@ -34,7 +35,7 @@ def config(values: Any, worker: str = WORKER) -> Any:
     ("values", "worker", "message"),
     [
         (SPARSE, "auto", "--worker-cls lil.serving.vllm.sparse."),
-        ({"attention_fle": "read.jsonl"}, WORKER, "did you mean 'attention_file'"),
+        ({"atention": "window(budget=64)"}, WORKER, "did you mean 'attention'"),
         ("quest", WORKER, "a table of values"),
     ],
 )
@@ -102,7 +103,7 @@ def test_bodies_are_passed_on_as_they_came() -> None:
     """Deeply nested JSON too, of which Python's reader raises RecursionError."""
     for parts in ((b'{"a": 1}',), (b"{", b"}"), (b"no json",), (b"[" * 100_000,)):
         assert answered(*parts) == (list(parts), [])
-    _, (start, body) = answered(b'{"vllm_xargs": {"stop-on": "cycle", "attentoin": 3}}')
+    _, (start, body) = answered(b'{"vllm_xargs": {"stop-on": "cycle"}}')
     assert start["status"] == 400
     assert json.loads(body["body"])["error"]["param"] == "value"
 

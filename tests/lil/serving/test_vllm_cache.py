@@ -18,7 +18,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
-from lil.serving.blocks import policy_of
+from lil.serving.blocks.policies import policy_of
 from lil.serving.vllm.sparse.cache import GivenBackManager, GivenBackSpec, KeptManager, KeptSpec
 
 BLOCK, PROMPT, TURN = 32, 100, 300
@@ -81,7 +81,7 @@ def test_a_session_shares_its_first_prompt_and_keeps_all_blocks(
     assert sum(block.block_hash is not None for block in owned) == PROMPT // BLOCK
     blocks.free(request)
     (own,) = blocks.coordinator.single_type_managers
-    assert [own.prompts, own.in_full, own.resumable] == [{}, set(), set()]
+    assert own.requests == {}
 
 
 def test_a_session_that_is_no_longer_read_in_full_shares_what_was() -> None:

@@ -18,7 +18,7 @@ from vllm.v1.attention.backend import CommonAttentionMetadata  # noqa: E402
 from vllm.v1.attention.backends import flash_attn  # noqa: E402
 
 from attention.errors import InvalidValue  # noqa: E402
-from lil.serving.blocks import policy_of  # noqa: E402
+from lil.serving.blocks.policies import policy_of  # noqa: E402
 from lil.serving.vllm.sparse.gpu_worker import (  # noqa: E402
     FlashBuilder,
     FlashImpl,

@@ -48,7 +48,6 @@ def config(path: str, **values: Any) -> Any:
         ({"stop_on": "guardain"}, "did you mean 'guardian'"),
         ({"stop_on_every": 0}, "stop_on_every"),
         ({"stop_on_cue": "answer!"}, "cue"),
-        ({"stop_on_file": "/nowhere/at/all"}, "stop_on_file"),
     ],
 )
 def test_a_server_that_is_told_nonsense_does_not_start(
@@ -67,8 +66,6 @@ def test_drafts_and_other_runners_are_refused(tokenizer_path: str) -> None:
         for arguments in ARGUMENTS.values():
             with pytest.raises(InvalidValue, match="speculative"):
                 kind(drafting, *arguments)
-    with pytest.raises(InvalidValue, match="another version"):
-        serving.LZPenalty(config(tokenizer_path), 1, 2, 3)
 
 
 def test_both_runners_take_the_classes() -> None:

@@ -15,10 +15,8 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.worker.gpu_worker import Worker
 
 from attention.errors import InvalidValue
-from lil.serving.blocks import BlockPolicy, ReadCounts
-from lil.serving.monitoring import add_line, open_log
-from lil.serving.values import ATTENTION_FILE
-from lil.serving.vllm.requests import config_values
+from lil.serving.blocks.policies import BlockPolicy
+from lil.serving.blocks.reads import ReadCounts
 from lil.serving.vllm.sparse.cache import GivenBackSpec, KeptSpec
 from lil.serving.vllm.sparse.planner import StepPlanner, StepRows, policy_for
 from lil.serving.vllm.sparse.rotary import RopeTables
@@ -37,7 +35,6 @@ class SparseWorker(Worker):
         #: Layers that are sparse, by the engine's names.
         self.sparse_layers: dict[str, Attention] = {}
         self.reads: ReadCounts | None = None
-        self._file = open_log(ATTENTION_FILE, config_values(vllm_config).get(ATTENTION_FILE))
         super().__init__(vllm_config, *args, **kwargs)
 
     def check_layer(self, layer: Any) -> None:
@@ -67,7 +64,7 @@ class SparseWorker(Worker):
         specs: dict[str, Any] = super().get_kv_cache_spec()
         for name, spec in specs.items():
             if type(spec) is FullAttentionSpec:
-                gives_back = self.policy.gives_back and name in self.sparse_layers
+                gives_back = not self.policy.best and name in self.sparse_layers
                 kind = GivenBackSpec if gives_back else KeptSpec
                 specs[name] = kind.of(spec, self.policy)
         return specs
@@ -86,17 +83,12 @@ class SparseWorker(Worker):
         self._end(scheduler_output.finished_req_ids)
         return super().execute_model(scheduler_output)
 
-    def shutdown(self) -> None:
-        if self.reads is not None:
-            self._end(list(self.reads.running))
-        super().shutdown()
-
     def _end(self, names: Iterable[str]) -> None:
-        """Requests have ended: what each read is a line of the file."""
+        """Requests have ended: what each read is a line of the log."""
         for name in names:
             reads = None if self.reads is None else self.reads.end(name)
             if reads is not None:
-                add_line(self._file, json.dumps({"request": name, **asdict(reads)}), _LOG)
+                _LOG.info("keys read: %s", json.dumps({"request": name, **asdict(reads)}))
 
     def keys_read(self) -> dict[str, Any]:
         """What decode queries have read, in all and by running request, for `collective_rpc`."""

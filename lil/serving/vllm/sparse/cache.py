@@ -16,7 +16,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, replace_as
 from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
 from vllm.v1.request import Request
 
-from lil.serving.blocks import BlockPolicy
+from lil.serving.blocks.policies import BlockPolicy
 from lil.serving.vllm.requests import in_full
 
 
@@ -47,6 +47,17 @@ class GivenBackSpec(_Spec):
     """Blocks that the policy never reads again are given back."""
 
 
+@dataclass
+class _State:
+    """A request: the tokens of its first prompt (a session's prompt grows by what it wrote),
+    whether it is read in full, and whether it may get more to read, over all that there was.
+    """
+
+    prompt: int
+    full: bool
+    resumable: bool = False
+
+
 class KeptManager(FullAttentionManager):
     """Shares by prefix what was read in full alone."""
 
@@ -57,34 +68,22 @@ class KeptManager(FullAttentionManager):
     def __init__(self, kv_cache_spec: _Spec, **kwargs: Any) -> None:
         super().__init__(kv_cache_spec, **kwargs)
         self.policy = kv_cache_spec.policy
-        #: Requests and the tokens of their first prompt: a session's prompt grows by what it wrote.
-        self.prompts: dict[str, int] = {}
-        #: Requests that are read in full; the others are sparse.
-        self.in_full: set[str] = set()
-        #: Requests that may be given more to read, over all that there was.
-        self.resumable: set[str] = set()
+        self.requests: dict[str, _State] = {}
 
     def cache_blocks(
         self, request: Request, num_tokens: int, retention_interval: int | None = None, **more: Any
     ) -> None:
         name, full = request.request_id, in_full(request.sampling_params)
-        if name not in self.prompts:
-            self.prompts[name] = request.num_prompt_tokens
-            if full:
-                self.in_full.add(name)
-        if request.resumable:
-            self.resumable.add(name)
-        if not full:  # also of a session whose next part does not ask for it any more
-            self.in_full.discard(name)
-        if name not in self.in_full:
-            _hash_only(request, self.prompts[name], self.block_pool.hash_block_size)
-            num_tokens = min(num_tokens, self.prompts[name])
+        state = self.requests.setdefault(name, _State(request.num_prompt_tokens, full))
+        state.resumable |= request.resumable
+        state.full &= full  # also of a session whose next part does not ask for it any more
+        if not state.full:
+            _hash_only(request, state.prompt, self.block_pool.hash_block_size)
+            num_tokens = min(num_tokens, state.prompt)
         super().cache_blocks(request, num_tokens, retention_interval, **more)
 
     def pop_blocks_for_free(self, request_id: str) -> Any:
-        self.prompts.pop(request_id, None)
-        self.in_full.discard(request_id)
-        self.resumable.discard(request_id)
+        self.requests.pop(request_id, None)
         return super().pop_blocks_for_free(request_id)
 
 
@@ -103,7 +102,8 @@ class GivenBackManager(KeptManager):
     ) -> None:
         if num_prompt_tokens is None or processed_computed_tokens < num_prompt_tokens:
             return
-        if request_id not in self.prompts or request_id in self.in_full | self.resumable:
+        state = self.requests.get(request_id)
+        if state is None or state.full or state.resumable:
             return
         # The next query sees one token more than have been computed.
         start, end = self.policy.gap(np.array([processed_computed_tokens + 1]))

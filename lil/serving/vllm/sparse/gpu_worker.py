@@ -12,7 +12,7 @@ vLLM's worker for CPUs, once it is imported, changes torch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from vllm import envs
@@ -29,10 +29,12 @@ from vllm.v1.attention.backends.flash_attn import (
 from vllm.v1.kv_cache_interface import KVCacheLayout
 
 from attention.contract import Counts
-from attention.errors import InvalidValue
-from lil.serving.blocks import PAGE, BlockPolicy, FlashLayer, RopeTable, StepReads
+from lil.serving.blocks.layers import PAGE, FlashLayer
+from lil.serving.blocks.plans import StepReads
+from lil.serving.blocks.policies import BlockPolicy, require
+from lil.serving.blocks.ropes import RopeTable
 from lil.serving.vllm.sparse.base_worker import SparseWorker
-from lil.serving.vllm.sparse.planner import StepPlanner, refuse
+from lil.serving.vllm.sparse.planner import StepPlanner
 
 
 @dataclass
@@ -61,14 +63,10 @@ class FlashImpl(FlashLayer, FlashAttentionImpl):
 
     @classmethod
     def of(cls, impl: Any, policy: BlockPolicy, rope: RopeTable | None) -> Self:
-        quantised = is_quantized_kv_cache(impl.kv_cache_dtype)
         size = "another than 256 under version 4 on this GPU, or flash_attn_version = 2"
-        refuse(
-            [
-                ("head_size", impl.head_size, impl.fa4_hd256, size),
-                ("kv_cache_dtype", impl.kv_cache_dtype, quantised, "one that is not quantised"),
-            ]
-        )
+        require(not impl.fa4_hd256, "head_size", impl.head_size, size)
+        dtype = impl.kv_cache_dtype
+        require(not is_quantized_kv_cache(dtype), "kv_cache_dtype", dtype, "one not quantised")
         layer = super().of(impl, policy, rope)
         layer.flash_version = impl.vllm_flash_attn_version
         layer.flash_splits = 1 if impl.batch_invariant_enabled else 0
@@ -84,9 +82,6 @@ class FlashImpl(FlashLayer, FlashAttentionImpl):
 class FlashBackend(FlashAttentionBackend):
     """vLLM's FlashAttention whose decode queries read what a policy says."""
 
-    #: The layouts in which a head of a block lies in one piece, evenly behind the one before.
-    layouts: ClassVar[tuple[KVCacheLayout, ...]] = (KVCacheLayout.LBHNC,)
-
     @staticmethod
     def get_name() -> str:
         return "LIL_SPARSE_FLASH"
@@ -101,30 +96,22 @@ class FlashBackend(FlashAttentionBackend):
 
     @classmethod
     def supported_kv_cache_layouts(cls) -> tuple[KVCacheLayout, ...]:
-        return cls.layouts
+        # A head of a block lies in one piece, evenly behind the one before.
+        return (KVCacheLayout.LBHNC,)
 
 
 def check_flash(config: Any, requested: str | None) -> None:
     """Refuse what FlashAttention's form cannot do, or a requested layout of the cache."""
     model, block = config.model_config, config.cache_config.block_size
+    require(block % PAGE == 0, "block_size", block, f"a multiple of {PAGE}, the kernel's")
     layout = config.cache_config.kv_cache_layout or requested
-    even = (
-        "HND, VLLM_KV_CACHE_LAYOUT=HND or unset: under others the heads of blocks are not evenly "
-        "spaced, and none has a table of its own"
-    )
-    page = f"a multiple of {PAGE}, the kernel's: --block-size"
-    layouts = (None, "HND", *(layout.name for layout in FlashBackend.layouts))
-    others = model.is_mm_prefix_lm or model.is_diffusion or model.rswa_window is not None
-    causal = "one in which every token reads all before it and none behind"
+    allowed = "HND, VLLM_KV_CACHE_LAYOUT=HND or unset: under others no head has a table of its own"
+    require(layout in (None, "HND", KVCacheLayout.LBHNC.name), "kv_cache_layout", layout, allowed)
     ubatching = config.parallel_config.use_ubatching
-    refuse(
-        [
-            ("block_size", block, bool(block % PAGE), page),
-            ("kv_cache_layout", layout, layout not in layouts, even),
-            ("enable_dbo", True, ubatching, "False: a step in parts was not tried"),
-            ("model", model.model, bool(others), causal),
-        ]
-    )
+    require(not ubatching, "enable_dbo", True, "False: a step in parts was not tried")
+    others = model.is_mm_prefix_lm or model.is_diffusion or model.rswa_window is not None
+    allowed = "one in which every token reads all before it and none behind"
+    require(not others, "model", model.model, allowed)
 
 
 class GPUWorker(SparseWorker):
@@ -133,19 +120,14 @@ class GPUWorker(SparseWorker):
     backend = FlashBackend
 
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
-        if not current_platform.is_cuda():
-            allowed = "cuda; CPUs have lil.serving.vllm.sparse.worker.CPUWorker"
-            raise InvalidValue("device", current_platform.device_type, allowed)
+        allowed = "cuda; CPUs have lil.serving.vllm.sparse.worker.CPUWorker"
+        require(current_platform.is_cuda(), "device", current_platform.device_type, allowed)
         super().__init__(vllm_config, *args, **kwargs)
         check_flash(vllm_config, envs.VLLM_KV_CACHE_LAYOUT)
 
     def check_layer(self, layer: Any) -> None:
-        if layer.attn_backend is not FlashAttentionBackend:
-            allowed = (
-                "FLASH_ATTN, --attention-backend FLASH_ATTN: another kernel's tables are not ours "
-                "to write, and FlashInfer's are the same for all layers of a step"
-            )
-            raise InvalidValue("attention_backend", layer.attn_backend.get_name(), allowed)
+        name, allowed = layer.attn_backend.get_name(), "FLASH_ATTN, --attention-backend FLASH_ATTN"
+        require(layer.attn_backend is FlashAttentionBackend, "attention_backend", name, allowed)
 
     def determine_available_memory(self) -> int:
         available: int = super().determine_available_memory()

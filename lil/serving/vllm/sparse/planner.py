@@ -13,60 +13,34 @@ from vllm.v1.attention.backend import AttentionMetadataBuilder, CommonAttentionM
 
 from attention.contract import Counts
 from attention.core import devices
-from attention.errors import InvalidValue
-from lil.serving.blocks import (
-    WHOLE,
-    BlockPolicy,
-    Mask,
-    Queries,
-    ReadCounts,
-    ReadPlan,
-    StepReads,
-    policy_of,
-    queries,
-)
+from lil.serving.blocks.plans import WHOLE, Queries, ReadPlan, StepReads, queries
+from lil.serving.blocks.policies import BlockPolicy, Mask, policy_of, require
+from lil.serving.blocks.reads import ReadCounts
 from lil.serving.values import ATTENTION
 from lil.serving.vllm.requests import PART, config_values, in_full
 
 
 def policy_for(config: VllmConfig) -> BlockPolicy:
-    """The policy a server is started with, unless its engine cannot keep it."""
+    """The policy a server is started with, unless nobody has compared tokens under its settings."""
     text = config_values(config).get(ATTENTION)
-    if text is None:
-        allowed = "a method with its parameters, such as 'quest(budget=1024)'"
-        raise InvalidValue(f"additional_config.{PART}.{ATTENTION}", None, allowed)
-    check_engine(config)
-    return policy_of(text, config.cache_config.block_size)
-
-
-def check_engine(config: VllmConfig) -> None:
-    """Refuse settings of the engine under which nobody has compared tokens."""
+    allowed = "a method with its parameters, such as 'quest(budget=1024)'"
+    require(text is not None, f"additional_config.{PART}.{ATTENTION}", None, allowed)
     method = getattr(config.speculative_config, "method", None)
-    drafts = "no speculative decoding: drafts are checked in one step, by several queries"
+    allowed = "no speculative decoding: drafts are checked in one step, by several queries"
+    require(config.speculative_config is None, "speculative_config", method, allowed)
     connector = getattr(config.kv_transfer_config, "kv_connector", None)
-    transfer = "nothing: blocks that leave the engine carry no summaries of their keys"
-    dtype, v2 = config.cache_config.cache_dtype, config.use_v2_model_runner
-    runner = "the V1 runner, VLLM_USE_V2_MODEL_RUNNER=0: it tells how long prompts are"
-    model = config.model_config
-    refused: list[tuple[str, Any, bool, str]] = [
-        ("speculative_config", method, config.speculative_config is not None, drafts),
-        ("kv_transfer_config", connector, config.kv_transfer_config is not None, transfer),
-        ("kv_cache_dtype", dtype, dtype != "auto", "auto"),
-        ("runner", "V2", v2, runner),
-        ("model", model.model, model.use_mla, "keys of each head: MLA"),
-    ]
+    allowed = "nothing: blocks that leave the engine carry no summaries of their keys"
+    require(config.kv_transfer_config is None, "kv_transfer_config", connector, allowed)
+    dtype, model = config.cache_config.cache_dtype, config.model_config
+    require(dtype == "auto", "kv_cache_dtype", dtype, "auto")
+    allowed = "the V1 runner, VLLM_USE_V2_MODEL_RUNNER=0: it tells how long prompts are"
+    require(not config.use_v2_model_runner, "runner", "V2", allowed)
+    require(not model.use_mla, "model", model.model, "keys of each head: MLA")
     for kind in ("tensor", "pipeline", "decode_context", "prefill_context"):
         size = getattr(config.parallel_config, f"{kind}_parallel_size", 1)
         allowed = "1: not tried on more, and a choice for a layer needs all of its heads"
-        refused.append((f"{kind}_parallel_size", size, size != 1, allowed))
-    refuse(refused)
-
-
-def refuse(settings: list[tuple[str, Any, bool, str]]) -> None:
-    """Refuse the first setting that is wrong, of (field, value, whether it is wrong, allowed)."""
-    for field, value, wrong, allowed in settings:
-        if wrong:
-            raise InvalidValue(field, value, allowed)
+        require(size == 1, f"{kind}_parallel_size", size, allowed)
+    return policy_of(text, config.cache_config.block_size)
 
 
 class StepRows:
@@ -90,10 +64,9 @@ class StepRows:
 
     def in_full(self, rows: int) -> Mask:
         """Which rows are read in full because their request asks for it, (rows,)."""
-        mask = np.zeros(rows, dtype=bool)
-        for row, name in enumerate(self.names(rows)):
-            mask[row] = in_full(self._runner.requests[name].sampling_params)
-        return mask
+        requests = [self._runner.requests[name] for name in self.names(rows)]
+        mask = [in_full(request.sampling_params) for request in requests]
+        return np.array(mask + [False] * (rows - len(mask)), dtype=bool)
 
 
 class StepPlanner(AttentionMetadataBuilder):
@@ -108,9 +81,8 @@ class StepPlanner(AttentionMetadataBuilder):
         #: Set by the worker; before that no row is one of a request. One builder counts reads.
         self.rows: StepRows | None = None
         self.reads: ReadCounts | None = None
-        if self.policy.block != self.block_size:
-            allowed = f"{self.policy.block}, the block that the server was started with"
-            raise InvalidValue("block", self.block_size, allowed)
+        allowed = f"{self.policy.block}, the block that the server was started with"
+        require(self.policy.block == self.block_size, "block", self.block_size, allowed)
 
     @abstractmethod
     def seen(self, cm: CommonAttentionMetadata) -> Counts:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from attention.errors import InvalidValue
-from lil.serving.blocks import RopeTable
+from lil.serving.blocks.ropes import RopeTable
 
 #: Positions at which the keys of one state are compared, and the rounding that is allowed.
 POSITIONS, ROUNDING = (0, 1, 2, 3, 17, 100), 0.05

@@ -25,7 +25,8 @@ from vllm.v1.attention.backends.cpu_attn import (
 )
 
 from attention.contract import Counts
-from lil.serving.blocks import ReadPlan, SparseLayer, StepReads
+from lil.serving.blocks.layers import SparseLayer
+from lil.serving.blocks.plans import ReadPlan, StepReads
 from lil.serving.vllm.sparse.base_worker import SparseWorker
 from lil.serving.vllm.sparse.planner import StepPlanner
 
@@ -69,13 +70,7 @@ class SparseImpl(SparseLayer, CPUAttentionBackendImpl):
         CPUAttentionBackendImpl.forward(self, *args)
 
     def read_tables(
-        self,
-        layer: Any,
-        query: Tensor,
-        kv_cache: Tensor,
-        output: Tensor,
-        plan: ReadPlan,
-        tables: Tensor,
+        self, query: Tensor, kv_cache: Tensor, output: Tensor, plan: ReadPlan, tables: Tensor
     ) -> None:
         window = self.policy.window
         count, Hkv, block, _ = kv_cache.shape
@@ -96,8 +91,8 @@ class SparseImpl(SparseLayer, CPUAttentionBackendImpl):
             scheduler_metadata=plan.prepared,
             s_aux=None,
             dynamic_causal=None,
-            k_scale=layer._k_scale_float,
-            v_scale=layer._v_scale_float,
+            k_scale=1.0,
+            v_scale=1.0,
             kv_cache_dtype=self.kv_cache_dtype,
         )
 

@@ -5,9 +5,7 @@ In an environment of its own, see `scripts/test_vllm`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +27,7 @@ from engine_runs import (  # noqa: E402
 import lil  # noqa: E402
 from lil.detectors import Answer  # noqa: E402
 from lil.penalties import DRYPenalty, Penalty, PresenceWindowPenalty, RepetitionPenalty  # noqa: E402
+from lil.serving.vllm import requests  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -36,21 +35,19 @@ N = 64 if LONG else 30
 
 
 @pytest.fixture(scope="module")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("verdicts") / "verdicts.jsonl"
-
-
-@pytest.fixture(scope="module")
-def served(verdicts: Path) -> Iterator[vllm.LLM]:
+def served() -> Iterator[vllm.LLM]:
     """Eight places, prompts read in pieces of 64 tokens, and a memory that requests share."""
-    llm = engine(
-        max_num_batched_tokens=64,
-        enable_chunked_prefill=True,
-        enable_prefix_caching=True,
-        additional_config={"lil": {"stop_on_file": str(verdicts)}},
-    )
+    llm = engine(max_num_batched_tokens=64, enable_chunked_prefill=True, enable_prefix_caching=True)
     yield llm
     shut(llm)
+
+
+@pytest.fixture
+def verdicts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The verdicts that the engine's log is told of."""
+    noted: list[Any] = []
+    monkeypatch.setattr(requests, "log_verdict", lambda _log, verdict: noted.append(verdict))
+    return noted
 
 
 # Strong enough that most requests are worded otherwise.
@@ -86,19 +83,14 @@ def test_tokens_with_penalties_are_those_of_decode_and_of_others_those_without(
 
 
 LOOPS = RepetitionPenalty(penalty=0.5, include_prompt=True)
-DETECTORS = {
-    "guardian(f=100)": lil.Guardian(f=100),
-    "recurrence": lil.Recurrence(),
-    'either(parts="cycle+recurrence")': lil.Either("cycle+recurrence"),
-}
+DETECTORS = {"guardian(f=100)": lil.Guardian(f=100), "recurrence": lil.Recurrence()}
 
 
 @pytest.mark.parametrize("name", DETECTORS)
 def test_loops_are_ended_where_decode_ends_them(
-    served: Any, reasoner: Any, verdicts: Path, name: str
+    served: Any, reasoner: Any, verdicts: list[Any], name: str
 ) -> None:
     """Every second request is ended, the others are brought to answer."""
-    verdicts.write_text("")
     prompts = PROMPTS[:12]
     params = {k: v for k, v in DETECTORS[name].params().items() if k != "on_stop"}
     traces: list[Any] = [None] * len(prompts)
@@ -127,16 +119,7 @@ def test_loops_are_ended_where_decode_ends_them(
         if trace.action or trace.evidence is not None
     }
     assert len(expected) > 1
-    lines = [json.loads(line) for line in verdicts.read_text().splitlines()]
-    assert {line["label"]: line["evidence"] for line in reversed(lines)} == expected
-
-
-def test_what_does_not_loop_is_left_alone(served: Any, reasoner: Any, verdicts: Path) -> None:
-    verdicts.write_text("")
-    watched = {"stop_on": "guardian;recurrence;cycle"}
-    plain = decoded(reasoner, PROMPTS[:16])
-    assert generated(served, PROMPTS[:16], [watched] * 16) == plain
-    assert verdicts.read_text() == ""
+    assert {line["label"]: line["evidence"] for line in reversed(verdicts)} == expected
 
 
 def test_a_request_that_was_ended_says_so_by_its_own_stop_token(served: Any, reasoner: Any) -> None:
@@ -152,17 +135,9 @@ def test_a_request_that_was_ended_says_so_by_its_own_stop_token(served: Any, rea
     assert (done.finish_reason, done.stop_reason, len(done.token_ids)) == ("stop", spare, 51)
 
 
-@pytest.mark.parametrize(
-    ("values", "more", "message"),
-    [
-        ({"lz_alhpa": 1}, {}, "did you mean 'lz_alpha'"),
-        ({"stop_on": "/etc/passwd.json"}, {}, "files are for who starts the server"),
-        ({"stop_on": "cycle"}, {"ignore_eos": True}, "ignore_eos"),
-    ],
-)
-def test_wrong_values_are_refused(served: Any, values: Any, more: Any, message: str) -> None:
-    with pytest.raises(vllm.exceptions.VLLMValidationError, match=message):
-        generated(served, PROMPTS[:1], [values], **more)
+def test_wrong_values_are_refused(served: Any) -> None:
+    with pytest.raises(vllm.exceptions.VLLMValidationError, match="did you mean 'lz_alpha'"):
+        generated(served, PROMPTS[:1], [{"lz_alhpa": 1}])
 
 
 def test_requests_that_are_put_back_and_aborted_leave_the_others_alone(reasoner: Any) -> None:

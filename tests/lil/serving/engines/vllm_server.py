@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -37,7 +38,8 @@ class Server:
         command += ["--port", str(self.port), "--host", "127.0.0.1", "--enforce-eager"]
         command += ["--max-num-seqs", "8", *flags]
         with self.log.open("w") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            environment = {**os.environ, "VLLM_LOGGING_LEVEL": "INFO"}
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         for _ in range(240):
             if self.process.poll() is not None:
                 break
@@ -67,6 +69,11 @@ class Server:
         body = {"model": "reasoner", "prompt": prompt, "temperature": 0, "max_tokens": CAP}
         extra = {} if values is None else {"vllm_xargs": values}
         return self.ask("/v1/completions", {**body, **extra, **more})
+
+    def logged(self, message: str) -> list[Any]:
+        """The JSON that comes behind a message, line by line."""
+        parts = (line.partition(f"{message}: ") for line in self.log.read_text().splitlines())
+        return [json.loads(text) for _, _, text in parts if text]
 
     def stop(self) -> None:
         """End it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -79,7 +78,7 @@ def check_outputs(args: argparse.Namespace) -> None:
 def report_of(study: Study, detectors: Sequence[Detector]) -> Report:
     """The report of a study under no detector and each of these; what is missing is printed."""
     with bar("replaying", len(study.plan)) as advance:
-        samples = study.samples(detectors, advance, workers=os.cpu_count() or 1)
+        samples = study.samples(detectors, advance)
     report = make_report(study, samples)
     if report.missing:
         missing = f"{report.missing} of {len(study.plan)} runs are not in the store"

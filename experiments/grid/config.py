@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import itertools
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -43,8 +42,6 @@ Parameters: TypeAlias = dict[str, Any]
 COLUMN_ROLES = ("question", "prompt", "messages", "answer", "id")
 
 
-# ---------------------------------------------------------------- checks of one value each
-
 _names_list = schema.typed(tuple[schema.Name, ...], "one or more names, separated by commas")
 _count = schema.typed(schema.Count, "a whole number, at least 1, at most 10^9")
 _threads = schema.typed(Annotated[int, Meta(ge=1, le=1024)], "a whole number from 1 to 1024")
@@ -62,31 +59,21 @@ _text_or_none = schema.unless(_text, "none")
 _count_or_none = schema.unless(_count, "none", 0, "0")
 
 
-def _parts(value: object) -> object:
-    """The parts of a text `a,b(c,d)`; other values as they are."""
-    return split(value) if isinstance(value, str) else value
-
-
 def _names(key: str, value: object) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_names_list(key, _parts(value))))
-
-
-def _some_names(key: str, value: object) -> tuple[str, ...]:
+    """Texts `a,b(c,d)` in their parts; lists as they are, each name once."""
     if not value:
         raise InvalidValue(key, value, "at least one name")
-    return _names(key, value)
+    parts = split(value) if isinstance(value, str) else value
+    return tuple(dict.fromkeys(_names_list(key, parts)))
 
 
 def _names_or_none(key: str, value: object) -> tuple[str, ...]:
     return () if not value or value in ("none", ["none"], ("none",)) else _names(key, value)
 
 
-def _names_or_just_none(key: str, value: object) -> tuple[str, ...]:
-    return _names(key, value or "none")
-
-
 def _counts(key: str, value: object) -> tuple[int, ...]:
-    parts = [value] if isinstance(value, int) else _parts(value)
+    parts = split(value) if isinstance(value, str) else value
+    parts = [parts] if isinstance(parts, int) else parts
     if not isinstance(parts, (list, tuple)) or not parts:
         raise InvalidValue(key, value, "whole numbers of tokens, separated by commas")
     return tuple(dict.fromkeys(_count(key, part) for part in parts))
@@ -94,17 +81,13 @@ def _counts(key: str, value: object) -> tuple[int, ...]:
 
 def _columns(key: str, value: object) -> tuple[str, ...]:
     pairs = _names_or_none(key, value)
-    roles = [pair.partition("=")[0] for pair in pairs]
-    for pair, role in zip(pairs, roles, strict=True):
-        if role not in COLUMN_ROLES or not pair.partition("=")[2]:
-            allowed = f"ROLE=COLUMN with one of {', '.join(COLUMN_ROLES)}"
-            raise InvalidValue(key, pair, allowed, COLUMN_ROLES)
+    roles = [role for role, equals, column in (p.partition("=") for p in pairs) if column]
+    if len(roles) < len(pairs) or not set(roles) <= set(COLUMN_ROLES):
+        allowed = f"ROLE=COLUMN with one of {', '.join(COLUMN_ROLES)}"
+        raise InvalidValue(key, ",".join(pairs), allowed, COLUMN_ROLES)
     if len(set(roles)) < len(roles) or len({"question", "prompt", "messages"} & set(roles)) > 1:
-        raise InvalidValue(
-            key,
-            ",".join(pairs),
-            "one column for the question, prompt or messages, the answer and the id each",
-        )
+        allowed = "one column for the question, prompt or messages, the answer and the id each"
+        raise InvalidValue(key, ",".join(pairs), allowed)
     return pairs
 
 
@@ -122,12 +105,8 @@ def _scorer(key: str, value: object) -> str:
 
 def _cap(key: str, value: object) -> str:
     if isinstance(value, bool) or not _CAP.fullmatch(str(schema.shown(value))):
-        raise InvalidValue(
-            key,
-            schema.shown(value),
-            "'2x-full', '4x-full' (so many times what full attention took) or a number of tokens",
-            ("2x-full", "4x-full"),
-        )
+        allowed = "'2x-full', '4x-full' (times full attention's tokens) or a number of tokens"
+        raise InvalidValue(key, schema.shown(value), allowed, ("2x-full", "4x-full"))
     return str(value)
 
 
@@ -166,9 +145,6 @@ _stopping = partial(_key, "stopping")
 _machine = partial(_key, "machine")
 
 
-# ---------------------------------------------------------------- the configuration
-
-
 @dataclass(frozen=True)
 class Config:
     """One grid of decode runs: models x datasets x backends x budgets x penalties.
@@ -178,14 +154,14 @@ class Config:
 
     models: tuple[str, ...] = _problems(
         ("reasoner",),
-        _some_names,
+        _names,
         "hub ids, folders or GGUF files; 'reasoner' ships with the project",
         "ID|DIR|FILE",
     )
     revision: str | None = _problems(None, _text_or_none, "commit, tag or branch of a hub model")
     datasets: tuple[str, ...] = _problems(
         ("easy", "medium", "hard"),
-        _some_names,
+        _names,
         "easy, medium, hard (or reasoner for all three), gsm8k, math500, aime (a revision of the "
         "hub behind an @: gsm8k@main), gym:NAME (a generator of reasoning-gym, with parameters in "
         "brackets), or JSONL or CSV files, also package:NAME/FILE",
@@ -236,7 +212,7 @@ class Config:
     )
     backends: tuple[str, ...] = _attention(
         ("full", "h2o", "sink", "quest", "infllm"),
-        _some_names,
+        _names,
         "attention backends; full attention always runs, the others are measured against it; a "
         "budget of its own in brackets: oracle(budget=16)",
         "full,h2o,...",
@@ -256,7 +232,7 @@ class Config:
     )
     penalties: tuple[str, ...] = _sampling(
         ("none",),
-        _names_or_just_none,
+        lambda key, value: _names(key, value or "none"),
         "penalties on the logits, one at a time; none always runs, the others are measured "
         "against it",
         "none,lz,...",
@@ -366,11 +342,8 @@ class Config:
 
     def __post_init__(self) -> None:
         if self.samples_per_problem > 1 and self.temperature == 0.0:
-            raise InvalidValue(
-                "samples_per_problem",
-                self.samples_per_problem,
-                "1 at temperature 0, where every sample would be the same",
-            )
+            allowed = "1 at temperature 0, where every sample would be the same"
+            raise InvalidValue("samples_per_problem", self.samples_per_problem, allowed)
         if self.offset and self.sample is not None:
             allowed = "0 with --sample, which draws from all problems"
             raise InvalidValue("offset", self.offset, allowed)
@@ -392,16 +365,14 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """All keys with their resolved values, ready for JSON."""
-        values = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(Config))
-        plain = {key: list(value) if isinstance(value, tuple) else value for key, value in values}
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(Config)}
+        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
         return copy.deepcopy(plain)
 
     def decode_options(self) -> dict[str, Any]:
         """Options of every decode, under the names that `lil.decode` has."""
-        names = (
-            *("engine", "batch_size", "temperature", "top_k", "top_p", "seed", "check_every"),
-            "beyond_positions",
-        )
+        sampling = ("temperature", "top_k", "top_p", "seed")
+        names = ("engine", "batch_size", *sampling, "check_every", "beyond_positions")
         # A worker compiles before its first job; the jobs use what is kept then.
         compile_ = "off" if self.compile == "off" else "kept"
         return {name: getattr(self, name) for name in names} | {"compile": compile_}
@@ -422,17 +393,9 @@ class Config:
 
     @property
     def factors(self) -> tuple[int, ...]:
-        """The cap as times full attention's length, and 2, 4, ... below it; none for a number.
-
-        A longer trace holds every shorter one, so results are read at each.
-        """
+        """The cap as times full attention's length, and 2, 4, ... below it; none for a number."""
         most = self.cap_factor
-        if most is None:
-            return ()
-        return (
-            *itertools.takewhile(lambda factor: factor < most, (2 << n for n in range(30))),
-            most,
-        )
+        return () if most is None else (*(2**n for n in range(1, 31) if 2**n < most), most)
 
     @property
     def full_cap(self) -> int:

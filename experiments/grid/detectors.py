@@ -24,11 +24,7 @@ Choices = dict[str, dict[str, list[Any]]]
 
 
 def build_detectors(config: Config) -> list[Detector]:
-    """The detectors a sweep replays; of a store's, those that are here.
-
-    An entry may bring parameters of its own, as `guardian(f=250):answer`; the others are those of
-    `detector_params`.
-    """
+    """The detectors a sweep replays; of a store's, those that are here."""
     return detectors_of(config)[0]
 
 
@@ -77,9 +73,6 @@ def _require_actions(config: Config) -> None:
             raise InvalidValue("name", value, f"no name in action_params.{name}: it is one")
 
 
-# ---------------------------------------------------------------- values to try
-
-
 def choices_of(settings: Iterable[str]) -> Choices:
     """The values to try that are typed as `NAME.PARAMETER=VALUE,...`."""
     choices: Choices = {}
@@ -93,10 +86,7 @@ def choices_of(settings: Iterable[str]) -> Choices:
 
 
 def combined(config: Config, specs: Sequence[Spec], choices: Choices) -> list[Detector]:
-    """Each detector with every combination of the values to try, equal ones once.
-
-    A file of `lil calibrate` stays as it is.
-    """
+    """Each detector with every combination of the values to try, equal ones once."""
     specs = list(specs)
     if all(spec.is_file for spec in specs):
         specs += [Spec(name) for name in choices]

@@ -33,22 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a configuration asks for, as objects; no weight is read and nothing is decoded for it.
-
-    Attributes:
-        config: the configuration.
-        backends: full attention first, then every backend with every budget.
-        penalties: no penalty first, then each alone.
-        detectors: what is replayed over every trace.
-        sources: models by name; of an estimate, those that are on this machine.
-        datasets: data sets by name; of an estimate, those that are on this machine.
-        sizes: the number of problems of every data set.
-        scorers: scorers that do not ship, by path.
-        plan: every decode run.
-        prompts: token ids of prompts, by model, data set and problem.
-        warnings: what the user should know, a sentence each.
-        unknown: what an estimate cannot know, a sentence each.
-    """
+    """What a configuration asks for, as objects, built without a weight or a token."""
 
     config: Config
     backends: tuple[Backend, ...]

@@ -31,11 +31,7 @@ SHIPPED_CHOPPERS = {REASONER: "experiments.reasoner:chopper-2.safetensors"}
 
 
 class PlannedProblem(NamedTuple):
-    """What a plan keeps of a problem; gold and scorer change no token, so no run is known by them.
-
-    Where no answer is known the scorer is "none".
-    `room` is how many tokens the model's positions leave behind the prompt; None: not known.
-    """
+    """A problem as a plan has it; `room` is the tokens that the model's positions leave to a text."""
 
     item_id: str
     prompt: str  # digest of its token ids
@@ -191,11 +187,7 @@ class _Fields(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def build_backends(config: Config) -> list[Backend]:
-    """Full attention first, then every backend with every budget, once where it takes none.
-
-    An entry may bring parameters of its own, as `oracle(budget=16)`; the others are those of
-    `backend_params`.
-    """
+    """Full attention first, then every backend with every budget, once where it takes none."""
     from attention.methods import METHODS
 
     tables = config.backend_params
@@ -261,11 +253,7 @@ def _number_format(config: Config) -> str:
 
 
 def build_penalties(config: Config) -> list[Penalties]:
-    """No penalty first, then each alone.
-
-    An entry may bring parameters of its own, as `repetition(penalty=1.2)`, so that one penalty is
-    tried at several strengths; the others are those of `penalty_params`.
-    """
+    """No penalty first, then each alone."""
     from lil.penalties import PENALTIES
 
     tables = config.penalty_params

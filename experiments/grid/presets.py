@@ -53,13 +53,6 @@ def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
 
     Tables (`backend_params`, `penalty_params`, `detector_params`) are merged method by method and
     key by key; every other override replaces the preset's value.
-
-    Args:
-        preset: a name of `preset_names`, the path of a TOML file, or `DEFAULTS` for none.
-        overrides: keys of `Config`.
-
-    Raises:
-        InvalidValue: an unknown preset or key, or a value that cannot be used.
     """
     values = {} if preset == DEFAULTS else _read(preset)
     changes = check(overrides or {}, "the command line")
@@ -135,10 +128,7 @@ def _aliases(key: str, name: str) -> Aliases:
 
 
 def parse_assignment(text: str) -> dict[str, Any]:
-    """`key=value` as typed after --set, nested by dots: `backend_params.quest.page=16`.
-
-    A method may be an import path: `backend_params.package.module:Class.page=16`.
-    """
+    """`key=value` as typed after --set, nested by dots: `backend_params.quest.page=16`."""
     keys, raw = setting(text)
     if len(keys) == 2:
         kinds = ("backend", "penalty", "detector", "action")

@@ -148,11 +148,7 @@ def paths(folder: Path) -> list[Path]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """One manifest, its own fields known to be there; plan and configuration as they stand.
-
-    Raises:
-        InvalidValue: it cannot be read, or is none.
-    """
+    """One manifest, its own fields known to be there; plan and configuration as they stand."""
     try:
         data = path.read_bytes()
     except OSError as error:

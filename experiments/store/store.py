@@ -47,8 +47,6 @@ class Store:
             raise InvalidValue("out", str(self.path), "a folder")
         self.refresh()
 
-    # ------------------------------------------------------------ reading
-
     def refresh(self) -> None:
         """Read every file again, those of other writers included."""
         self.notices, self._records = [], {}
@@ -81,23 +79,16 @@ class Store:
         """Readable records in all files, repeated ones counted."""
         return sum(1 for file in (self.path / "traces").glob("*.zst") for _ in read(file, []))
 
-    def frame(self, gold: Answers | None = None) -> pd.DataFrame:
+    def frame(self) -> pd.DataFrame:
         """One row a run: identity, status, text, tokens, correct and costs; missing is null.
 
-        Args:
-            gold: by data set and item id the gold answer and its scorer; by default those of the
-                newest sweep that has the problem.
-
         A run that went on after a verdict is another row than the plain run: `acted` is True there.
-
-        Raises:
-            InvalidValue: no store is there, or a manifest that cannot be read.
         """
         if not (self.path / "traces").is_dir():
             raise InvalidValue("store", str(self.path), "the folder of a store, with traces/ in it")
         import pandas as pd
 
-        answers = _answers(self.path) if gold is None else gold
+        answers = _answers(self.path)
         frame = pd.DataFrame([_row(record, answers) for record in self])
         # With a missing value among them pandas would make them floats.
         whole = [name for name in _WHOLE if name in frame]
@@ -122,8 +113,6 @@ class Store:
             if seconds:
                 speeds[key] = seconds / tokens
         return speeds
-
-    # ------------------------------------------------------------ writing
 
     def append(self, id_: str, meta: Mapping[str, Any], trace: Mapping[str, Any] | None) -> Record:
         """Write one run behind this writer's own; on disk after at most `SYNC_EVERY` more."""
@@ -183,9 +172,6 @@ def _beats(record: Record, old: Record) -> bool:
 
 def _worth(record: Record) -> tuple[int, int]:
     return int(record.meta["tokens"]), len(record.meta.get("signals", ()))
-
-
-# ---------------------------------------------------------------- as a table
 
 
 def _row(record: Record, answers: Answers) -> dict[str, Any]:

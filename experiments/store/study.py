@@ -53,13 +53,9 @@ class Study:
     @classmethod
     def of(cls, store: Store, experiment: Experiment) -> Study:
         """A store as an experiment sees it that is decoded into it."""
-        return cls(
-            store,
-            experiment.plan,
-            experiment.config,
-            scorers=experiment.scorers,
-            experiment=experiment,
-        )
+        scorers = experiment.scorers
+        plan, config = experiment.plan, experiment.config
+        return cls(store, plan, config, scorers=scorers, experiment=experiment)
 
     @classmethod
     def open(cls, folder: Path, sweep: str | None = None, load: Collection[str] = ()) -> Study:
@@ -118,8 +114,6 @@ class Study:
         for error in (*errors.values(), *(absent[d.name] for d in built if d.name in absent)):
             raise error
         return study
-
-    # ------------------------------------------------------------ warnings
 
     @property
     def warnings(self) -> list[str]:
@@ -192,32 +186,23 @@ class Study:
     @property
     def _mixed_runtimes(self) -> Iterator[str]:
         """Configurations measured against full attention that another runtime decoded."""
-        pairs: collections.Counter[tuple[str, str, str]] = collections.Counter()
+        pairs: collections.Counter[tuple[str, ...]] = collections.Counter()
         for run in self.runs():
-            record = None if run.configuration.is_full else self.store.get(run.id)
-            full = self.store.get(self.plan.full(run).id)
-            if record is None or full is None:
-                continue
-            left, right = record.meta.get("runtime"), full.meta.get("runtime")
-            if left and right and left != right:  # older records do not name it
-                pairs[run.configuration.name, left, right] += 1
-        for (name, left, right), count in pairs.items():
-            subject = "1 run of {} is" if count == 1 else f"{count} runs of {{}} are"
-            yield (
-                f"{self.folder}: {subject.format(name)} decoded by {left} and measured against "
-                f"full attention decoded by {right}"
-            )
-
-    # ------------------------------------------------------------ scorers
+            both = self.store.get(run.id), self.store.get(self.plan.full(run).id)
+            runtimes = [record.meta.get("runtime") for record in both if record is not None]
+            if len(runtimes) == 2 and runtimes[0] != runtimes[1]:
+                pairs[run.configuration.name, *map(str, runtimes)] += 1
+        for (name, own, of_full), count in pairs.items():
+            runs = f"1 run of {name} is" if count == 1 else f"{count} runs of {name} are"
+            measured = f"measured against full attention decoded by {of_full}"
+            yield f"{self.folder}: {runs} decoded by {own} and {measured}"
 
     @property
     def _unjudged(self) -> Iterator[str]:
         for path in sorted(self.needs() - self.scorers.keys()):
-            what, flag = "a function that is not loaded", path
-            if gym.is_named(path):
-                what, flag = "a generator that is not asked", gym.SCORER
+            flag = gym.SCORER if gym.is_named(path) else path
             yield (
-                f"{self.folder}: answers are judged by {path}, {what}: "
+                f"{self.folder}: answers are judged by {path}, which is not loaded: "
                 f"what is right is not known (--scorer {flag} loads it)"
             )
 
@@ -232,10 +217,9 @@ class Study:
 
     def _paths_of(self, scorer: str) -> list[str]:
         """The paths that a name means: itself, or those of every generator."""
-        needed = sorted(self.needs())
         if scorer == gym.SCORER:
-            return [path for path in needed if gym.is_named(path)]
-        return [path for path in needed if path == scorer]
+            return sorted(filter(gym.is_named, self.needs()))
+        return [path for path in self.needs() if path == scorer]
 
     def judged_by(self, scorer: str | None) -> Study:
         """The study with a scorer that the user named, imported now; as it is for None."""
@@ -243,12 +227,9 @@ class Study:
             return self
         if not (own := self._paths_of(scorer)):
             needed = sorted(self.needs())
-            none = "no scorer: the store's problems are judged by one that ships"
-            allowed = f"one that the store names: {', '.join(needed)}" if needed else none
+            allowed = f"one that the store names ({', '.join(needed) or 'none'})"
             raise InvalidValue("scorer", scorer, allowed, needed)
         return dataclasses.replace(self, scorers={**self.scorers, **loaded(*own)})
-
-    # ------------------------------------------------------------ runs and their caps
 
     @property
     def folder(self) -> Path:
@@ -261,10 +242,7 @@ class Study:
             yield from self.plan.runs(configuration)
 
     def cap(self, run: Run) -> int:
-        """The most tokens a run may have; a sparse one's follows from full attention's trace.
-
-        Never more than the model's positions leave, unless the configuration allows more.
-        """
+        """The most tokens a run may have; a sparse one's follows from full attention's trace."""
         return max(self.caps(run).values())
 
     def caps(self, run: Run) -> dict[int | None, int]:
@@ -298,17 +276,16 @@ class Study:
 
     def _fulls(self, run: Run) -> list[Record]:
         """What the store has of full attention on the problem, all samples of it."""
-        found = (self.store.get(one.id) for one in self.plan.fulls(run))
-        return [record for record in found if record is not None and not record.failed]
+        records = (self.store.get(full.id) for full in self.plan.fulls(run))
+        return [record for record in records if record is not None and not record.failed]
 
     def full(self, run: Run) -> Record | None:
         """The full-attention run of the same problem, if the store has it."""
         return self.store.get(self.plan.full(run).id)
 
     def full_tokens(self, run: Run) -> int | None:
-        """Tokens of full attention's longest sample of the problem, at most its cap; None if there
-        is none, or not yet all."""
-        if any(self.store.get(one.id) is None for one in self.plan.fulls(run)):
+        """Tokens of full attention's longest sample of the problem; None until all are there."""
+        if any(self.store.get(full.id) is None for full in self.plan.fulls(run)):
             return None
         lengths = [int(record.meta["tokens"]) for record in self._fulls(run)]
         return min(max(lengths), self.full_cap(run)) if lengths else None
@@ -332,10 +309,7 @@ class Study:
         return penalties_of(self.config, configuration)
 
     def supports(self, detector: Detector, configuration: Configuration) -> bool:
-        """Whether a detector watches a configuration whose backend can do what a verdict asks for.
-
-        No detector watches a null, which is compared as it was decoded.
-        """
+        """Whether a configuration's backend can do what a detector's verdict asks for."""
         if configuration.role == "null":
             return False
         if not detector.action.dense:
@@ -346,34 +320,26 @@ class Study:
             if self.config.typed:
                 raise
             # It is not here: the manifest lists the backends that keep all.
-            return any(
-                configuration.backend in one.values.get("keeps_all", ()) for one in self.sweeps
-            )
+            keeps_all = (sweep.values.get("keeps_all", ()) for sweep in self.sweeps)
+            return any(configuration.backend in backends for backends in keeps_all)
 
     def samples(
         self,
         detectors: Sequence[Detector],
-        on_run: Callable[[], None] | None = None,
+        on_run: Callable[[], None] = lambda: None,
         *,
-        workers: int = 1,
         configurations: Sequence[Configuration] | None = None,
     ) -> list[Sample]:
         """Every run as decoded, and as each detector would have left it, without texts."""
         named = list(zip(labels(detectors), detectors, strict=True))
         datasets = dataset_labels([c.dataset for c in self.plan.configurations])
         penalties = penalty_labels(self.plan)
-        jobs = [
-            ReadingJob(
-                configuration,
-                tuple(
-                    (run, self.store.get(run.id), self.caps(run))
-                    for run in self.plan.runs(configuration)
-                ),
-                datasets[configuration.dataset],
-                penalty,
-                tuple(pair for pair in named if self.supports(pair[1], configuration)),
-            )
-            for configuration, penalty in zip(self.plan.configurations, penalties, strict=True)
-            if configurations is None or configuration in configurations
-        ]
-        return read(jobs, self.store, self.scorers, on_run, workers)
+        jobs = []
+        for configuration, penalty in zip(self.plan.configurations, penalties, strict=True):
+            if configurations is None or configuration in configurations:
+                planned = self.plan.runs(configuration)
+                runs = tuple((run, self.store.get(run.id), self.caps(run)) for run in planned)
+                watched = tuple(pair for pair in named if self.supports(pair[1], configuration))
+                dataset = datasets[configuration.dataset]
+                jobs.append(ReadingJob(configuration, runs, dataset, penalty, watched))
+        return read(jobs, self.store, self.scorers, on_run)

@@ -239,9 +239,6 @@ def _stream(
     )
 
 
-# ---------------------------------------------------------------- failures
-
-
 def message(error: Exception) -> str:
     """The error's kind and first line."""
     text = str(error).strip().split("\n")[0]

@@ -32,11 +32,7 @@ _BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 class ConfigurationForecast(TypedDict):
-    """One configuration: its runs, how many are stored, and the tokens and seconds left.
-
-    `stored` is None where that is not known, `seconds` and `tokens_per_sec` where nothing was
-    measured. Runs of unknown length are those whose full attention is not stored.
-    """
+    """One configuration: its runs, how many are stored, and the tokens and seconds left."""
 
     model: str
     dataset: str
@@ -175,9 +171,6 @@ def total(values: Iterable[N | None]) -> N | None:
     """The sum; None where one of them is not known."""
     known = list(values)
     return None if None in known else sum(value for value in known if value is not None)
-
-
-# ---------------------------------------------------------------- memory
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import lil
@@ -45,11 +46,7 @@ class Progress:
 
 @dataclass
 class Counts:
-    """What a sweep did; tokens are generated ones.
-
-    `acted` runs, with a detector after whose verdict something is generated, are not in the plan's
-    `runs`.
-    """
+    """What a sweep did; tokens are generated ones."""
 
     runs: int = 0
     stored_before: int = 0
@@ -60,21 +57,19 @@ class Counts:
     acted: int = 0
 
 
+@dataclass
 class ResultWriter:
-    """Stores each run as it ends."""
+    """Stores each run as it ends; the store is this process's alone to write."""
 
-    def __init__(
-        self,
-        store: Store,
-        progress: Progress,
-        counts: Counts,
-        sweep: str,
-        missing: MissingRuns,
-    ) -> None:
-        self.store, self.progress, self.counts = store, progress, counts
-        self.sweep, self.missing = sweep, missing
-        self.runtime = manifest.runtime(missing.config.runtime)
-        self.names = labels([c.dataset for c in missing.study.plan.configurations])
+    store: Store
+    progress: Progress
+    counts: Counts
+    sweep: str
+    missing: MissingRuns
+
+    @cached_property
+    def _runtime(self) -> str:
+        return manifest.runtime(self.missing.config.runtime)
 
     def write(self, task: Task[PendingRun], event: RowTrace) -> None:
         """A run that was decoded."""
@@ -99,7 +94,8 @@ class ResultWriter:
         self._append(task, outcome, None)
         self.counts.failed += 1
         run = task.what.run
-        name = self.names[run.configuration.dataset]
+        names = labels([c.dataset for c in self.missing.study.plan.configurations])
+        name = names[run.configuration.dataset]
         self.progress.note(f"{run.configuration.name}, {name} {run.item_id}: {event.message}")
 
     def _append(
@@ -124,7 +120,7 @@ class ResultWriter:
             **{key: value for key, value in made_by.items() if value},
             "sweep": self.sweep,
             "workers": self.missing.config.workers,
-            "runtime": self.runtime,
+            "runtime": self._runtime,
             **outcome,
         }
         self.store.append(task.key, meta, None if trace is None else trace.to_dict())

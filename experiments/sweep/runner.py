@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from experiments.grid import models
 from experiments.grid.identity import Configuration
-from experiments.store.store import Store
-from experiments.store.study import Study
 from experiments.sweep.decoder import (
     NOT_COMPILED,
     Event,
@@ -21,68 +20,58 @@ from experiments.sweep.decoder import (
     WorkerLoss,
     WorkerPlace,
 )
-from experiments.sweep.executors import Executor, Open
+from experiments.sweep.executors import Executor, open_executor
 from experiments.sweep.missing_runs import MissingRuns, PendingRun
-from experiments.sweep.result_writer import Counts, Progress, ResultWriter
+from experiments.sweep.result_writer import ResultWriter
 from experiments.sweep.schedule import BatchGroup, Schedule, Task
 
 
+@dataclass
 class Runner:
     """Decodes what the store lacks, one model after the other."""
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        store: Store,
-        progress: Progress,
-        counts: Counts,
-        retry_failed: bool,
-        sweep: str,
-        open_executor: Open,
-    ) -> None:
-        self.prepared, self.experiment = prepared, prepared.experiment
-        self.progress, self.counts, self.open_executor = progress, counts, open_executor
-        self.study = Study.of(store, prepared.experiment)
-        self.missing = MissingRuns(self.study, retry_failed)
-        self.writer = ResultWriter(store, progress, counts, sweep, self.missing)
-        self.place: WorkerPlace = {}  # of the workers, for the manifest
+    prepared: Prepared
+    missing: MissingRuns
+    writer: ResultWriter
+    place: WorkerPlace = field(default_factory=WorkerPlace)  # of the workers, for the manifest
 
     def run(self) -> None:
         """Decode everything that is left."""
-        self.counts.stored_before = sum(not self.missing.pending(run) for run in self.study.runs())
+        experiment, writer = self.prepared.experiment, self.writer
+        pending = map(self.missing.pending, self.missing.study.runs())
+        writer.counts.stored_before = sum(not is_pending for is_pending in pending)
         left = self.missing.weight_left()
-        self.progress.plan(len(self.experiment.plan), self.counts.stored_before, left)
-        for source in self.experiment.sources.values():
+        writer.progress.plan(len(experiment.plan), writer.counts.stored_before, left)
+        for source in experiment.sources.values():
             self._decode_model(source)
 
     def _decode_model(self, source: models.ModelSource) -> None:
         """One model's runs; when it returns, nothing here holds the model any more."""
-        work = _ModelRuns(self, source.name)
+        work = _ModelRuns(self.missing, self.writer, source.name)
         if not work.schedule.left:
             return
         # Decode steps in full batches: what it is worth to compile the step.
-        steps = self.missing.weight_left(source.name) / self.experiment.config.batch_size
-        with self.open_executor(self.prepared, source, steps) as executor:
+        steps = self.missing.weight_left(source.name) / self.missing.config.batch_size
+        with open_executor(self.prepared, source, steps) as executor:
             work.decode(executor)
             self.place |= executor.place
         compiled = executor.place.get("compile", "")
         if compiled.startswith(NOT_COMPILED):
-            self.progress.note(f"steps of {source.name} were {compiled}")
+            self.writer.progress.note(f"steps of {source.name} were {compiled}")
 
 
 class _ModelRuns:
     """The runs of one model on their way through the schedule."""
 
-    def __init__(self, runner: Runner, model: str) -> None:
-        self.study, self.missing, self.writer = runner.study, runner.missing, runner.writer
-        self.progress, self.detectors = runner.progress, runner.experiment.detectors
-        config = runner.experiment.config
+    def __init__(self, missing: MissingRuns, writer: ResultWriter, model: str) -> None:
+        self.study, self.missing, self.writer = missing.study, missing, writer
+        self.progress, self.detectors = writer.progress, missing.experiment.detectors
+        config, plan = missing.config, missing.experiment.plan
         self.schedule = Schedule[PendingRun](config.workers, max(1, config.batch_size // 4))
         self.jobs: dict[int, dict[int, Task[PendingRun]]] = {}  # by worker, then place in the job
         self.unread: list[Configuration] = []  # complete, but their samples are not in the cache
         self.acting_left = 0.0  # expected tokens of runs with detectors that act
         self.ended: set[str] = set()  # full attention's runs that ended here, well or not
-        plan = runner.experiment.plan
         self.batches = _batches([c for c in plan.configurations if c.model == model])
         for number, batch in enumerate(self.batches):
             for configuration in batch:
@@ -106,8 +95,6 @@ class _ModelRuns:
         task = Task(self.missing.key(pending), group, pending, expected, prompt)
         self.schedule.add(task)
         return task
-
-    # ------------------------------------------------------------ at work
 
     def decode(self, executor: Executor) -> None:
         """Keep the workers busy until nothing is left."""
@@ -160,8 +147,6 @@ class _ModelRuns:
             name = tasks[0].what.run.configuration.name
             rows = f"{len(tasks)} unfinished row{'' if len(tasks) == 1 else 's'}"
             self.progress.note(f"{name}: a worker was lost ({reason}); {rows} are tried again")
-
-    # ------------------------------------------------------------ what follows
 
     def _on_end(self, task: Task[PendingRun]) -> None:
         """A run is stored: the runs that waited for it can begin."""

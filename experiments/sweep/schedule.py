@@ -54,8 +54,6 @@ class Schedule(Generic[T]):
         self._alone: Counter[str] = Counter()  # how often a job was this task alone
         self._open: Counter[BatchGroup] = Counter()  # what has not ended, by group
 
-    # ------------------------------------------------------------ what comes in
-
     def add(self, task: Task[T]) -> None:
         """One more that can begin; nothing where it is there already, wanted by others too."""
         if task.key in self._taken or task.key in self._ready.get(task.group, {}):
@@ -67,8 +65,6 @@ class Schedule(Generic[T]):
         """Something that may be needed, once the task of that key has ended."""
         self._held.setdefault(until, []).append((group, what))
         self._open[group] += 1
-
-    # ------------------------------------------------------------ what goes out
 
     @property
     def left(self) -> bool:
@@ -111,8 +107,6 @@ class Schedule(Generic[T]):
         parts = round(_work(tasks) / fair) if fair else 1
         return tasks[:: max(1, min(parts, len(tasks) // self._least))]
 
-    # ------------------------------------------------------------ what comes back
-
     def done(self, task: Task[T]) -> list[tuple[BatchGroup, T]]:
         """A task has ended, well or not; what waited for it."""
         del self._taken[task.key]
@@ -121,10 +115,7 @@ class Schedule(Generic[T]):
         return released
 
     def lost(self, tasks: Sequence[Task[T]]) -> list[Task[T]]:
-        """A worker died with these; those that are not to be tried again, still taken.
-
-        Others go back in halves: so one that kills its worker is alone after a while.
-        """
+        """A worker died with these; those that are not to be tried again, still taken."""
         if len(tasks) == 1 and self._alone[tasks[0].key] >= TRIES:
             return list(tasks)
         middle = (len(tasks) + 1) // 2

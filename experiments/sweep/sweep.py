@@ -32,9 +32,9 @@ from experiments.store.samples import load as samples
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep.decoder import Prepared, require_supported
-from experiments.sweep.executors import begin, open_executor
+from experiments.sweep.executors import begin
 from experiments.sweep.missing_runs import MissingRuns
-from experiments.sweep.result_writer import Counts, Progress
+from experiments.sweep.result_writer import Counts, Progress, ResultWriter
 from experiments.sweep.runner import Runner
 
 
@@ -181,7 +181,9 @@ def _run(
         with Store(out) as store:
             for notice in store.notices:
                 progress.note(notice)
-            runner = Runner(prepared, store, progress, counts, retry_failed, sweep, open_executor)
+            missing = MissingRuns(Study.of(store, prepared.experiment), retry_failed)
+            writer = ResultWriter(store, progress, counts, sweep, missing)
+            runner = Runner(prepared, missing, writer)
             try:
                 runner.run()
             finally:

@@ -69,7 +69,7 @@ def test_a_store_runs_no_scorer_that_it_names(store, own_file, capsys):
     out, err = capsys.readouterr()
     rows = json.loads(out)["rows"]
     assert {(row["n"], row["accuracy"]) for row in rows} == {(0, None)}
-    assert "answers are judged by own_scores:score, a function that is not loaded" in " ".join(
+    assert "answers are judged by own_scores:score, which is not loaded" in " ".join(
         err.split()
     )
     assert Store(store).frame()["correct"].isna().all()

@@ -63,10 +63,7 @@ class StoredTrace(TraceFields, forbid_unknown_fields=True):
 
 
 class SweepFields(msgspec.Struct, frozen=True):
-    """A manifest: a sweep's configuration, its plan and how it went.
-
-    Plan and configuration are read by `Plan.from_dict` and `config.check`.
-    """
+    """A manifest: a sweep's configuration, its plan and how it went."""
 
     status: Status
     preset: str

@@ -124,9 +124,6 @@ def require_writable(folder: Path, field: str = "out") -> None:
         Path(tempfile.mkdtemp(prefix=".lil-", dir=nearest)).rmdir()
 
 
-# ---------------------------------------------------------------- who writes
-
-
 class StoreBusyError(Exception):
     """Another process holds the lock."""
 

@@ -19,7 +19,6 @@ import secrets
 import struct
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -29,7 +28,7 @@ import zstandard
 from attention.errors import InvalidValue
 from experiments.grid import schema
 from experiments.store.files.fields import RunFields, StoredTrace
-from experiments.store.files.filesystem import filesystem_errors, sync_folder
+from experiments.store.files.filesystem import filesystem_errors, is_locked, sync_folder
 from lil.trace import Trace
 
 # A skippable frame: its magic number and size in little endian, then id, length, checksum.
@@ -123,9 +122,6 @@ class Record:
         return values
 
 
-# ---------------------------------------------------------------- writing
-
-
 class Writer:
     """One writer's file. Unbuffered: what was written survives the death of the process."""
 
@@ -138,7 +134,6 @@ class Writer:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("xb", buffering=0)
             sync_folder(self.path.parent)
-        _mark(self._file.fileno())
 
     def write(self, blob: bytes) -> int:
         start = self._end
@@ -168,37 +163,10 @@ class Writer:
         self._file.close()
 
 
-def _mark(handle: int) -> None:
-    """Mark a file as being written; the mark goes with the process, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # other systems: a reader may call a growing tail torn
-        return
-    with suppress(OSError):  # file systems without locks, likewise
-        fcntl.flock(handle, fcntl.LOCK_EX)  # waits for a reader that asks at this moment
-
-
-def is_written(path: Path) -> bool:
-    """Whether some process is still writing this file."""
-    try:
-        import fcntl
-    except ImportError:
-        return False
-    with path.open("rb") as file:
-        try:
-            fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
-
-
-# ---------------------------------------------------------------- reading
-
-
 def read(path: Path, notices: list[str]) -> Iterator[Record]:
     """The sound records of one file; damage is named in `notices` and skipped."""
     # Asked before reading: a writer that ends in between has finished its last record.
-    live = is_written(path)
+    live = is_locked(path.parents[1])
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:  # which cannot be mapped
             return

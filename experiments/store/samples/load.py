@@ -8,13 +8,7 @@ folder loses nothing but time; a damaged file is made again.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import os
-import pickle
-import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +18,6 @@ import zstandard
 
 from attention.errors import InvalidValue
 from attention.identity import code
-from attention.local_modules import WithModules
 from experiments.grid.identity import Configuration, digest
 from experiments.grid.plan import Run
 from experiments.grid.scoring import Scorers
@@ -39,12 +32,6 @@ if TYPE_CHECKING:
 
 #: Raise it whenever the same traces would give other samples, as after a change to a detector.
 VERSION = 1
-
-#: Traces to read below which another process is not worth its start.
-FEW = 1000
-
-#: Bytes of the cache above which files that were not used for longest are deleted.
-LARGEST = 512 << 20
 
 
 class ReadingJob(NamedTuple):
@@ -61,89 +48,30 @@ def read(
     jobs: Sequence[ReadingJob],
     store: Store,
     scorers: Scorers,
-    on_run: Callable[[], None] | None = None,
-    workers: int = 1,
+    on_run: Callable[[], None] = lambda: None,
 ) -> list[Sample]:
     """Every run as decoded and as each detector would have left it, without texts."""
-    keys = [key(job, store, scorers) for job in jobs]
-    samples: dict[int, list[Sample]] = {}
-
-    def done(at: int, of_job: list[Sample]) -> None:
-        samples[at] = of_job
-        for _ in jobs[at].runs if on_run is not None else ():
-            assert on_run is not None
+    samples: list[Sample] = []
+    for job in jobs:
+        name = key(job, store, scorers)
+        of_job = _cached(store.path, name)
+        if of_job is None:
+            of_job = [
+                replace(sample, dataset=job.dataset)
+                for run, record, caps in job.runs
+                for sample in samples_of(
+                    run, record, caps, job.penalty, job.detectors, store, scorers
+                )
+            ]
+            _save(store.path, name, of_job)
+        samples += of_job
+        for _ in job.runs:
             on_run()
-
-    for at, name in enumerate(keys):
-        cached = _cached(store.path, name)
-        if cached is not None:
-            done(at, cached)
-    missing = [at for at in range(len(jobs)) if at not in samples]
-    for at, of_job in _read_traces(jobs, missing, store, scorers, workers):
-        done(at, of_job)
-        _save(store.path, keys[at], of_job)
-    if missing:
-        _tidy(store.path)
-    return [sample for at in range(len(jobs)) for sample in samples[at]]
-
-
-def _samples(job: ReadingJob, store: Store, scorers: Scorers) -> list[Sample]:
-    return [
-        replace(sample, dataset=job.dataset)
-        for run, record, caps in job.runs
-        for sample in samples_of(run, record, caps, job.penalty, job.detectors, store, scorers)
-    ]
-
-
-# ---------------------------------------------------------------- in several processes
-
-
-def _read_traces(
-    jobs: Sequence[ReadingJob], missing: Sequence[int], store: Store, scorers: Scorers, workers: int
-) -> Iterator[tuple[int, list[Sample]]]:
-    if workers < 2 or sum(len(jobs[at].runs) for at in missing) < FEW:
-        for at in missing:
-            yield at, _samples(jobs[at], store, scorers)
-        return
-    # Pickled here, so that a worker unpickles it only once it has set its threads.
-    shared = pickle.dumps(WithModules((store, scorers)))
-    context = multiprocessing.get_context("spawn")  # a fork would take torch's locks along
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(shared,))
-    try:
-        futures = {pool.submit(_work, pickle.dumps(jobs[at])): at for at in missing}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    except BrokenProcessPool as error:
-        allowed = "memory for all of them; samples that were read before are in the cache"
-        raise InvalidValue("helper processes", f"one of {workers} was killed", allowed) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-_shared: tuple[Store, Scorers] | None = None
-
-
-def _begin(shared: bytes) -> None:
-    """One thread each: libraries look at these variables when they are imported."""
-    global _shared
-    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
-    _shared = pickle.loads(shared)
-
-
-def _work(job: bytes) -> list[Sample]:
-    assert _shared is not None
-    return _samples(pickle.loads(job), *_shared)
-
-
-# ---------------------------------------------------------------- the cache
+    return samples
 
 
 def key(job: ReadingJob, store: Store, scorers: Scorers) -> str:
-    """The digest of all that a job's samples follow from; "" where no digest holds it.
-
-    A user's own detector may change between two calls: its samples are made each time.
-    """
+    """The digest of all that a job's samples follow from; "" where no digest holds it."""
     if code(*(detector for _, detector in job.detectors)):
         return ""
     runs = [
@@ -185,12 +113,9 @@ def _cached(store: Path, name: str) -> list[Sample] | None:
     if not name:
         return None
     try:
-        samples = msgspec.msgpack.decode(decompressed(path.read_bytes()), type=list[Sample])
+        return msgspec.msgpack.decode(decompressed(path.read_bytes()), type=list[Sample])
     except (OSError, zstandard.ZstdError, msgspec.DecodeError, UnicodeError):
         return None
-    with contextlib.suppress(OSError):
-        os.utime(path)  # used just now
-    return samples
 
 
 def _save(store: Path, name: str, samples: Sequence[Sample]) -> None:
@@ -204,16 +129,3 @@ def _save(store: Path, name: str, samples: Sequence[Sample]) -> None:
             write_atomically(there / ".gitignore", "*\n")
         packed = packer.compress(msgspec.msgpack.encode(samples))
         write_atomically(there / f"{name}.samples", packed)
-
-
-def _tidy(store: Path) -> None:
-    """Delete what was not used for longest, above `LARGEST` bytes."""
-    if folder(store).is_symlink():
-        return
-    with contextlib.suppress(OSError):
-        files = [(path.stat(), path) for path in folder(store).glob("*.samples")]
-        left = LARGEST
-        for stat, path in sorted(files, key=lambda file: file[0].st_mtime, reverse=True):
-            left -= stat.st_size
-            if left < 0:
-                path.unlink(missing_ok=True)

@@ -286,9 +286,6 @@ def _curve(trace: Trace, length: int) -> tuple[tuple[int | None, int, int], ...]
     return tuple(points)
 
 
-# ---------------------------------------------------------------- detectors that act
-
-
 def continues_after_verdict(detector: Detector) -> bool:
     """Whether something is generated after its verdict."""
     return not detector.action.ends

@@ -118,11 +118,7 @@ class Sample:
 
 
 def setting(sample: Sample) -> tuple[str, int] | None:
-    """What seconds of one sample share with those of another; None where that is not known.
-
-    A sweep of one worker is one process on one machine with one number of threads; several slow
-    each other down, as much as they happen to have to do.
-    """
+    """What seconds of one sample share with those of another; None where that is not known."""
     if sample.sweep is None or sample.batch_size is None or sample.workers > 1:
         return None
     return sample.sweep, sample.batch_size

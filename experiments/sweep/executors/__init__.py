@@ -9,9 +9,9 @@ from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.sweep.decoder import Prepared, Setup, compile_step, require_supported
 from experiments.sweep.executors import on_ray, processes
-from experiments.sweep.executors.contract import Executor, InProcess, Open, Report
+from experiments.sweep.executors.contract import Executor, InProcess
 
-__all__ = ["Executor", "Open", "Report", "begin", "open_executor"]
+__all__ = ["Executor", "begin", "open_executor"]
 
 
 @contextmanager

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from attention.errors import InvalidValue
@@ -14,7 +15,6 @@ from experiments.sweep.decoder import (
     DecodeJob,
     Event,
     JobEnd,
-    Prepared,
     Remark,
     StepCount,
     WorkerLoss,
@@ -24,6 +24,9 @@ from experiments.sweep.decoder import (
 
 #: Called with a worker's number and an event of its job.
 Report = Callable[[int, Event], None]
+
+#: What comes from a worker elsewhere: where its model is, why it has none, or an event of its job.
+Answer = WorkerPlace | InvalidValue | Event
 
 #: Starts that fail one after the other before no more are tried.
 STARTS = 2
@@ -44,17 +47,7 @@ class Executor(Protocol):
         """Give a free worker a job."""
 
     def wait(self, report: Report) -> None:
-        """Wait until something happens, and report it.
-
-        A job ends with `JobEnd`, or with `WorkerLoss` where its worker died; all its earlier
-        events were reported by then.
-
-        Raises:
-            InvalidValue: a model that does not load, or no worker can start.
-        """
-
-
-Open = Callable[[Prepared, models.ModelSource, float], AbstractContextManager[Executor]]
+        """Wait until something happens, and report it."""
 
 
 class Here:
@@ -99,26 +92,19 @@ class InProcess(Here):
         report(0, JobEnd())
 
 
-class Worker(Protocol):
-    """A worker elsewhere."""
+@dataclass
+class Worker:
+    """A worker elsewhere: whether its model is loaded, and whether it has a job."""
 
-    @property
-    def ready(self) -> bool:
-        """Whether its model is loaded."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether it has a job."""
+    ready: bool = field(default=False, kw_only=True)
+    busy: bool = field(default=False, kw_only=True)
 
 
 W = TypeVar("W", bound=Worker)
 
 
 class Workers(ABC, Generic[W]):
-    """Workers elsewhere, which are started when there is a job for them.
-
-    A worker that dies is replaced as long as there are jobs; its job is reported as lost.
-    """
+    """Workers elsewhere, which are started when there is a job for them."""
 
     def __init__(self, count: int) -> None:
         self.place: WorkerPlace = {}
@@ -143,11 +129,17 @@ class Workers(ABC, Generic[W]):
         """Workers that are ready and have no job."""
         return [at for at, worker in self._workers.items() if worker.ready and not worker.busy]
 
-    def _on_ready(self, place: WorkerPlace) -> None:
-        """A worker has loaded its model."""
-        self._failed_starts = 0
-        if not self.place or self.place.get("compile") == ELSEWHERE:
-            self.place = place
+    def _on_answer(self, at: int, answer: Answer, report: Report) -> None:
+        """A worker has loaded its model, cannot load it, or reports an event of its job."""
+        if isinstance(answer, InvalidValue):
+            raise answer
+        if isinstance(answer, dict):
+            self._failed_starts, self._workers[at].ready = 0, True
+            if not self.place or self.place.get("compile") == ELSEWHERE:
+                self.place = answer
+            return
+        self._workers[at].busy = not isinstance(answer, JobEnd)
+        report(at, answer)
 
     def _remove(self, at: int, report: Report, reason: str, startable: str) -> None:
         """Take a worker that died off the list."""
@@ -157,9 +149,8 @@ class Workers(ABC, Generic[W]):
                 report(at, WorkerLoss(reason))
             return
         self._failed_starts += 1
-        if self._failed_starts < STARTS:
-            return
-        if not self._workers:
-            raise InvalidValue("workers", self._count, startable)
         left = len(self._workers)
-        report(at, Remark(f"a worker could not start ({reason}); {left} go on without"))
+        if self._failed_starts >= STARTS and not left:
+            raise InvalidValue("workers", self._count, startable)
+        if self._failed_starts >= STARTS:
+            report(at, Remark(f"a worker could not start ({reason}); {left} go on without"))

@@ -16,7 +16,7 @@ from attention.errors import InvalidValue
 from experiments.grid.config import Config
 from experiments.sweep import decoder
 from experiments.sweep.decoder import DecodeJob, Event, JobEnd, Setup, StepCount, WorkerPlace
-from experiments.sweep.executors.contract import Report, Workers
+from experiments.sweep.executors.contract import Report, Worker, Workers
 
 
 class ModelActor:
@@ -25,12 +25,12 @@ class ModelActor:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
 
-    def load(self) -> WorkerPlace | tuple[str, str, str]:
-        """Where the model is, for a manifest; else the parts of an `InvalidValue`."""
+    def load(self) -> WorkerPlace | InvalidValue:
+        """Where the model is, for a manifest, or why it does not load."""
         try:
             self._loaded, place = self._setup.load()
         except InvalidValue as error:
-            return error.field, str(error.value), error.allowed
+            return error
         return place
 
     def decode(self, job: DecodeJob) -> Generator[Event, None, None]:
@@ -50,24 +50,11 @@ class ModelActor:
 
 
 @dataclass
-class _Worker:
-    """An actor: its model's loading at first, then a job's events."""
+class _Worker(Worker):
+    """An actor, and what it computes: its model's place at first, then a job's events."""
 
     actor: Any
-    loading: Any
-    events: Any = None
-
-    @property
-    def ready(self) -> bool:
-        return self.loading is None
-
-    @property
-    def busy(self) -> bool:
-        return self.events is not None
-
-    @property
-    def awaited(self) -> Any:
-        return self.events if self.loading is None else self.loading
+    awaited: Any
 
 
 class OnRay(Workers[_Worker]):
@@ -93,12 +80,13 @@ class OnRay(Workers[_Worker]):
 
     def submit(self, worker: int, job: DecodeJob) -> None:
         """Send it; its events come as a stream."""
-        actor = self._workers[worker].actor
-        self._workers[worker].events = actor.decode.options(num_returns="streaming").remote(job)
+        receiver = self._workers[worker]
+        receiver.busy = True
+        receiver.awaited = receiver.actor.decode.options(num_returns="streaming").remote(job)
 
     def wait(self, report: Report) -> None:
         """Listen to all workers until one reports something or dies."""
-        awaited = {at: w.awaited for at, w in self._workers.items() if w.awaited is not None}
+        awaited = {at: w.awaited for at, w in self._workers.items() if w.busy or not w.ready}
         # A second at a time: Ctrl-C is not heard while it waits.
         ready, _ = self._ray.wait([*awaited.values()], num_returns=1, timeout=1.0)
         for at, what in awaited.items():
@@ -108,23 +96,14 @@ class OnRay(Workers[_Worker]):
     def _listen(self, at: int, report: Report) -> None:
         worker = self._workers[at]
         try:
-            if worker.loading is not None:
-                answer = self._ray.get(worker.loading)
-                if isinstance(answer, tuple):
-                    raise InvalidValue(*answer)
-                worker.loading = None
-                self._on_ready(answer)
-                return
-            event = self._ray.get(next(worker.events))
+            answer = self._ray.get(next(worker.awaited) if worker.ready else worker.awaited)
         except (self._ray.exceptions.RayError, StopIteration) as error:
             self._ray.kill(worker.actor)  # its node may live on
             reason = decoder.message(error)
             startable = f"a number of Ray actors that can start (the last: {reason})"
             self._remove(at, report, reason, startable)
             return
-        if isinstance(event, JobEnd):
-            worker.events = None
-        report(at, event)
+        self._on_answer(at, answer, report)
 
 
 def require() -> Any:

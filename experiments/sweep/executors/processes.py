@@ -13,14 +13,14 @@ from multiprocessing import connection as connections
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 from tqdm import tqdm
 
 from attention.errors import InvalidValue
 from attention.local_modules import WithModules
-from experiments.sweep.decoder import DecodeJob, JobEnd, Setup, StepCount, WorkerPlace, decode
-from experiments.sweep.executors.contract import Report, Workers
+from experiments.sweep.decoder import DecodeJob, JobEnd, Setup, StepCount, decode
+from experiments.sweep.executors.contract import Report, Worker, Workers
 
 #: What takes seconds to import, once for all workers; a model of any family needs most of it.
 _HEAVY = (
@@ -34,13 +34,11 @@ EVERY = 0.1
 
 
 @dataclass
-class _Worker:
-    """A process, its end of the line, and what it is at."""
+class _Worker(Worker):
+    """A process and the connection to it."""
 
     process: Any
     line: Connection
-    ready: bool = False
-    busy: bool = False
 
 
 class Processes(Workers[_Worker]):
@@ -101,28 +99,14 @@ class Processes(Workers[_Worker]):
             startable = f"a number of processes that can start (the last was {reason})"
             self._remove(at, report, reason, startable)
             return
-        if isinstance(event, Refusal):
-            event.raised()
-        if isinstance(event, Readiness):
-            worker.ready = True
-            self._on_ready(event.place)
-            return
-        worker.busy = not isinstance(event, JobEnd)
-        report(at, event)
+        self._on_answer(at, event, report)
 
 
 def _reason(code: int | None) -> str:
     """How a process ended."""
-    if code is not None and code < 0:
-        try:
-            how = signal.Signals(-code).name
-        except ValueError:
-            how = f"signal {-code}"
-        return f"killed by {how}, as a system does that has no memory left" if code == -9 else how
+    if code == -signal.SIGKILL:
+        return "killed by SIGKILL, as a system does that has no memory left"
     return f"ended with exit code {code}"
-
-
-# ---------------------------------------------------------------- starting
 
 
 def prepare() -> None:
@@ -156,43 +140,19 @@ def _undisturbed() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-# ---------------------------------------------------------------- in the other process
-
-
-@dataclass(frozen=True)
-class Readiness:
-    """The model is loaded; what a manifest says of where it is."""
-
-    place: WorkerPlace
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """The model cannot be used: the parts of an `InvalidValue`."""
-
-    field: str
-    value: object
-    allowed: str
-
-    def raised(self) -> NoReturn:
-        """Raise it where it is understood."""
-        raise InvalidValue(self.field, self.value, self.allowed)
-
-
 def serve(connection: Connection, setup: Setup) -> None:
     """Decode jobs until there is nobody to decode for."""
     _take_signals()
     # Of its own accord a progress bar makes a semaphore, which a killed process leaves behind.
     tqdm.set_lock(threading.RLock())
     try:
-        loaded, place = setup.load()
-    except InvalidValue as error:
-        answer: Readiness | Refusal = Refusal(error.field, str(error.value), error.allowed)
-    else:
-        answer = Readiness(place)
-    try:
-        connection.send(answer)
-        while isinstance(answer, Readiness):
+        try:
+            loaded, place = setup.load()
+        except InvalidValue as error:
+            connection.send(error)
+            return
+        connection.send(place)
+        while True:
             job = connection.recv()
             steps = _Steps(connection)
             with closing(decode(loaded, job, steps.add)) as events:

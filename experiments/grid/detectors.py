@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 from attention.errors import InvalidValue
 from attention.spec import Spec, merge, setting, values
 from experiments.grid.config import Config
-from experiments.grid.plan import SHIPPED_CHOPPERS, require_own_names
+from experiments.grid.models import REASONER
+from experiments.grid.plan import require_own_names
 from lil.detectors import ACTIONS, DETECTORS, Defaults, build, opened
 
 if TYPE_CHECKING:
     from lil import Detector
 
 #: What ships of what is trained on a model, by detector and model.
-SHIPPED_WEIGHTS: Mapping[str, Mapping[str, str]] = {"chopper": SHIPPED_CHOPPERS}
+SHIPPED_WEIGHTS: Mapping[str, Mapping[str, str]] = {
+    "chopper": {REASONER: "experiments.reasoner:chopper-2.safetensors"}
+}
 
 #: Values to try, by detector and parameter.
 Choices = dict[str, dict[str, list[Any]]]

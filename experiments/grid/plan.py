@@ -15,7 +15,6 @@ from attention.spec import Spec
 from experiments.grid import schema
 from experiments.grid.config import Config
 from experiments.grid.identity import Configuration, prompt_digest, run_id, sampling
-from experiments.grid.models import REASONER
 from experiments.grid.scoring import Gold
 
 if TYPE_CHECKING:
@@ -26,12 +25,8 @@ if TYPE_CHECKING:
     Penalties = tuple[Penalty, ...]
 
 
-#: Classifiers of word salad that ship with the project, by the model they were trained on.
-SHIPPED_CHOPPERS = {REASONER: "experiments.reasoner:chopper-2.safetensors"}
-
-
 class PlannedProblem(NamedTuple):
-    """A problem as a plan has it; `room` is the tokens that the model's positions leave to a text."""
+    """A problem as a plan has it; `room`: tokens that the model's positions leave to a text."""
 
     item_id: str
     prompt: str  # digest of its token ids
@@ -84,11 +79,7 @@ class Plan:
     def full(self, run: Run) -> Run:
         """The full-attention run this one is measured against: itself, if it is one."""
         key = (run.configuration.model, run.configuration.dataset, run.item_id, run.sample_index)
-        try:
-            return self._full[key]
-        except KeyError:
-            allowed = "full attention for every other backend"
-            raise InvalidValue("plan", run.configuration.dataset, allowed) from None
+        return self._full[key]
 
     def fulls(self, run: Run) -> tuple[Run, ...]:
         """The full-attention runs of its problem: one for each sample."""
@@ -119,10 +110,8 @@ class Plan:
         }
 
     def __len__(self) -> int:
-        return sum(
-            len(self.items[configuration.model, configuration.dataset]) * self.samples_per_problem
-            for configuration in self.configurations
-        )
+        problems = sum(len(self.items[c.model, c.dataset]) for c in self.configurations)
+        return problems * self.samples_per_problem
 
     def to_dict(self) -> dict[str, Any]:
         """The plan ready for JSON."""
@@ -140,34 +129,25 @@ class Plan:
         """The plan as `to_dict` gave it."""
         fields = schema.checked(values, _Fields, what)
         items = {(entry.model, entry.dataset): entry.problems for entry in fields.items}
-        plan = cls(fields.configurations, items, fields.samples_per_problem)
-        for entry in fields.items:
-            if len({problem.item_id for problem in entry.problems}) < len(entry.problems):
-                raise InvalidValue(f"problems of {what}", entry.dataset, "no problem twice")
         if len(items) < len(fields.items):
             raise InvalidValue(what, "items", "each data set of a model once")
-        plan._require_whole(what)
-        return plan
-
-    def _require_whole(self, what: str) -> None:
-        known = {dataset for _, dataset in self.items}
-        for at, configuration in enumerate(self.configurations):
-            if (configuration.model, configuration.dataset) not in self.items:
+        for (_, dataset), problems in items.items():
+            if len({problem.item_id for problem in problems}) < len(problems):
+                raise InvalidValue(f"problems of {what}", dataset, "no problem twice")
+        configurations, full = fields.configurations, set()
+        for at, configuration in enumerate(configurations):
+            where, dataset = f"configuration {at} of {what}", configuration.dataset
+            if (configuration.model, dataset) not in items:
                 allowed = "a data set whose problems are there"
-                raise InvalidValue(
-                    f"configuration {at} of {what}", configuration.dataset, allowed, known
-                )
-            if configuration in self.configurations[:at]:
-                raise InvalidValue(
-                    f"configuration {at} of {what}", configuration.name, "no configuration twice"
-                )
-        full = {
-            (configuration.model, configuration.dataset)
-            for configuration in self.configurations
-            if configuration.is_full
-        }
-        if lacking := [dataset for model, dataset in self.items if (model, dataset) not in full]:
-            raise InvalidValue(what, lacking[0], "full attention for every other backend")
+                raise InvalidValue(where, dataset, allowed, [key[1] for key in items])
+            if configuration in configurations[:at]:
+                raise InvalidValue(where, configuration.name, "no configuration twice")
+            if configuration.is_full:
+                full.add((configuration.model, dataset))
+        for model, dataset in items:
+            if (model, dataset) not in full:
+                raise InvalidValue(what, dataset, "full attention for every other backend")
+        return cls(configurations, items, fields.samples_per_problem)
 
 
 class _Items(msgspec.Struct, forbid_unknown_fields=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,16 +26,13 @@ DEMO, DEFAULTS = "demo", "defaults"
 def preset_names() -> tuple[str, ...]:
     """The presets that ship with the package."""
     folder = resources.files("experiments") / "presets"
-    return tuple(sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if _is_toml(p.name)))
-
-
-def _is_toml(name: str) -> bool:
-    return name.endswith(".toml")
+    names = (path.name for path in folder.iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
 
 
 def preset_text(name: str) -> str:
     """The TOML of a preset, by name or by the path of a file of one's own."""
-    if _is_toml(name) or "/" in name:
+    if name.endswith(".toml") or "/" in name:
         try:
             return Path(name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -105,13 +103,9 @@ def _with_opened(detectors: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def merged(key: str, table: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """A table of parameters by method, changed by a later one."""
-    both = ((name, table[name], later[name]) for name in later if name in table)
-    return {**table, **later, **{name: merge(a, b, _aliases(key, name)) for name, a, b in both}}
-
-
-def _aliases(key: str, name: str) -> Aliases:
-    """Parameters that mean the same; none for an unknown name, which is refused elsewhere."""
+    """A table of parameters by method, such as `detector_params`, changed by a later one."""
+    if table.keys().isdisjoint(later):
+        return {**table, **later}
     from attention.methods import METHODS
     from lil.detectors import DETECTORS
     from lil.penalties import PENALTIES
@@ -121,21 +115,18 @@ def _aliases(key: str, name: str) -> Aliases:
         "penalty_params": PENALTIES,
         "detector_params": DETECTORS,
     }
-    try:
-        return kinds[key].find(name).aliases if key in kinds else ()
-    except InvalidValue:
-        return ()
+    both = {}
+    for name in table.keys() & later.keys():
+        aliases: Aliases = ()
+        with suppress(InvalidValue):  # an unknown name is refused where the method is built
+            aliases = kinds[key].find(name).aliases if key in kinds else ()
+        both[name] = merge(table[name], later[name], aliases)
+    return {**table, **later, **both}
 
 
 def parse_assignment(text: str) -> dict[str, Any]:
     """`key=value` as typed after --set, nested by dots: `backend_params.quest.page=16`."""
     keys, raw = setting(text)
-    if len(keys) == 2:
-        kinds = ("backend", "penalty", "detector", "action")
-        allowed = "KEY=VALUE; a parameter is " + " or ".join(
-            f"{kind}_params.{'.'.join(keys)}=" for kind in kinds
-        )
-        raise InvalidValue("--set", text, allowed)
     if len(keys) not in (1, 3):
         raise InvalidValue("--set", text, "KEY=VALUE, such as backend_params.quest.page=16")
     value = spec.value(raw)

@@ -51,21 +51,13 @@ def _labels(things: Sequence[tuple[str, Mapping[str, object]]]) -> list[str]:
 
 
 def _distinguishing(value: object, others: Sequence[object]) -> object:
-    """A list of parts as a text that names where they differ from the parts of others."""
-    if not _are_parts(value):
+    """A value; parts whose names are those of other parts, with all their parameters."""
+    if not _are_parts(value) or short(value) not in map(short, (o for o in others if o != value)):
         return value
-    parts = cast("list[dict[str, object]]", value)
-    lists = [cast("list[dict[str, object]]", other) for other in others if _are_parts(other)]
-    texts = []
-    for at, part in enumerate(parts):
-        same = [of[at] for of in lists if len(of) > at and of[at]["name"] == part["name"]]
-        differing = [
-            f"{key}={short(_distinguishing(setting, [other.get(key) for other in same]))}"
-            for key, setting in part.items()
-            if any(other.get(key) != setting for other in same)
-        ]
-        texts.append(str(part["name"]) + (f"({', '.join(differing)})" if differing else ""))
-    return "+".join(texts)
+    return "+".join(
+        f"{part['name']}({', '.join(f'{k}={short(v)}' for k, v in part.items() if k != 'name')})"
+        for part in cast("list[dict[str, object]]", value)
+    )
 
 
 def _are_parts(value: object) -> bool:

@@ -7,7 +7,7 @@ import os
 import platform
 import secrets
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -22,14 +22,8 @@ from experiments.store.files.filesystem import write_atomically
 FOLDER = "sweeps"
 
 _PACKAGES = (
-    "lil-attention",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "numpy",
-    "scipy",
-    "zstandard",
-    "msgspec",
+    *("lil-attention", "torch", "transformers", "tokenizers"),
+    *("numpy", "scipy", "zstandard", "msgspec"),
 )
 
 
@@ -82,12 +76,10 @@ def processor() -> str:
     """What the CPU is called, with its family and model where the system tells them."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.exists() else []
-    pairs = (line.partition(":") for line in lines)
-    cpu = {key.strip(): value.strip() for key, _, value in pairs}
+    cpu = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     name = cpu.get("model name") or platform.processor() or platform.machine()
-    if "cpu family" not in cpu or "model" not in cpu:
-        return name
-    return f"{name} (family {cpu['cpu family']}, model {cpu['model']})"
+    detail = f" (family {cpu['cpu family']}, model {cpu['model']})" if "cpu family" in cpu else ""
+    return f"{name}{detail}"
 
 
 def _commit() -> tuple[str | None, bool | None]:
@@ -131,18 +123,11 @@ def paths(folder: Path) -> list[Path]:
     """The manifests of a store, the oldest first."""
     try:
         manifests = sorted((folder / FOLDER).glob("[!.]*.json"))
-        lost = not manifests and any((folder / "traces").glob("*.zst"))
-        near = [] if manifests else _stores_near(folder)
     except OSError as error:
         raise InvalidValue("store", str(folder), f"a readable folder ({error})") from error
-    if lost:
-        allowed = (
-            f"a manifest beside its traces (none in {FOLDER}); the command of its sweep, "
-            "given again with --out, writes it and decodes nothing that is there"
-        )
-        raise InvalidValue("store", str(folder), allowed)
     if not manifests:
         allowed = f"a folder that `lil sweep --out` made (no {FOLDER} in it)"
+        near = [str(path.parent) for path in folder.parent.glob(f"*/{FOLDER}")]
         raise InvalidValue("store", str(folder), allowed, near)
     return manifests
 
@@ -161,13 +146,6 @@ def load(path: Path) -> dict[str, Any]:
 def read(folder: Path) -> dict[str, Any]:
     """The manifest of a store's last sweep."""
     return load(paths(folder)[-1])
-
-
-def _stores_near(folder: Path) -> Sequence[str]:
-    parent = folder.parent
-    if not parent.is_dir():
-        return []
-    return [str(p) for p in parent.iterdir() if (p / FOLDER).is_dir()]
 
 
 def public(values: Mapping[str, Any]) -> dict[str, Any]:

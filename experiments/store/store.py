@@ -53,7 +53,8 @@ class Store:
         try:
             files = sorted((self.path / "traces").glob("*.zst"))
             records = [record for file in files for record in read(file, self.notices)]
-            for record in sorted(records, key=_sweep):  # names of files say nothing of their time
+            # Names of sweeps sort by time, those of files do not.
+            for record in sorted(records, key=lambda record: str(record.meta["sweep"])):
                 self._add(record)
         except OSError as error:
             raise InvalidValue("out", str(self.path), f"a readable folder ({error})") from error
@@ -99,10 +100,9 @@ class Store:
         records: dict[tuple[str, str], list[Record]] = {}
         for record in self:
             if not record.failed and record.meta.get("detector") is None:
-                configuration = record.meta["cell"]
-                records.setdefault(
-                    (configuration["model"], configuration["backend"]["name"]), []
-                ).append(record)
+                cell = record.meta["cell"]
+                key = cell["model"], cell["backend"]["name"]
+                records.setdefault(key, []).append(record)
         speeds = {}
         for key, of_backend in records.items():
             step = max(1, len(of_backend) // _TIMED)  # spread evenly: later runs are longer
@@ -159,11 +159,6 @@ def _incompatible(left: Record, right: Record) -> bool:
         or left.meta.get("verdict") != right.meta.get("verdict")
         or any(left.notes_code[key] != right.notes_code[key] for key in shared)
     )
-
-
-def _sweep(record: Record) -> str:
-    """Its sweep, whose names sort by time."""
-    return str(record.meta["sweep"])
 
 
 def _beats(record: Record, old: Record) -> bool:

@@ -46,17 +46,8 @@ class Sweep:
 
     def summary(self) -> dict[str, Any]:
         """Id, start, status, runs and arguments, as lists of sweeps show them."""
-        return {
-            "id": self.id,
-            "started": self.values["started"],
-            "ended": self.values["ended"],
-            "status": self.status,
-            "runs": len(self.plan),
-            "preset": self.values["preset"],
-            "arguments": list(self.values["arguments"]),
-            "commit": self.values.get("commit"),
-            "host": self.values.get("host"),
-        }
+        keys = ("started", "ended", "status", "preset", "arguments", "commit", "host")
+        return {"id": self.id, "runs": len(self.plan), **{k: self.values.get(k) for k in keys}}
 
 
 @dataclass(frozen=True)
@@ -72,11 +63,7 @@ class SweepGroup:
         configurations: list[Configuration] = []
         items: dict[tuple[str, str], tuple[PlannedProblem, ...]] = {}
         for sweep in self.sweeps:
-            configurations += [
-                configuration
-                for configuration in sweep.plan.configurations
-                if configuration not in configurations
-            ]
+            configurations += [c for c in sweep.plan.configurations if c not in configurations]
             for key, problems in sweep.plan.items.items():
                 items.setdefault(key, problems)
         return Plan(tuple(configurations), items, self.sweeps[0].plan.samples_per_problem)
@@ -85,11 +72,10 @@ class SweepGroup:
     def config(self) -> StoredConfig:
         """The newest's, with the names of all the methods that the others used."""
 
-        keys = ("models", "datasets", "backends", "budgets", "penalties")
-        union: dict[str, Any] = {
-            key: tuple(dict.fromkeys(v for s in self.sweeps for v in getattr(s.config, key)))
-            for key in keys
-        }
+        union: dict[str, Any] = {}
+        for key in ("models", "datasets", "backends", "budgets", "penalties"):
+            values = (value for sweep in self.sweeps for value in getattr(sweep.config, key))
+            union[key] = tuple(dict.fromkeys(values))
         return dataclasses.replace(self.sweeps[0].config, **union)
 
     def warnings(self, folder: Path, writing: str | None) -> list[str]:
@@ -97,12 +83,9 @@ class SweepGroup:
         sentences = []
         if self.incompatible:
             reasons = "; ".join(f"{id_}: {why}" for id_, why in self.incompatible.items())
-            count = len(self.incompatible)
-            subject = "1 sweep is" if count == 1 else f"{count} sweeps are"
-            which = "--sweep ID` shows it" if count == 1 else "--sweep ID|all` shows them"
             sentences.append(
-                f"{folder}: {subject} left out, incompatible with the last one ({reasons}); "
-                f"`lil report {folder} {which}"
+                f"{folder}: sweeps that are incompatible with the last one are left out ({reasons})"
+                f"; `lil report {folder} --sweep ID|all` shows them"
             )
         for sweep in self.unfinished():
             status = sweep.status

@@ -66,34 +66,22 @@ def estimate(config: Config, out: Path) -> dict[str, Any]:
     memory: list[dict[str, Any]] = []
     for name in config.models:
         source = experiment.sources.get(name)
-        configurations = build_configurations(
-            config,
-            name,
-            source.digest if source else "",
-            tuple(experiment.sizes),
-            experiment.backends,
-            experiment.penalties,
-        )
-        for configuration in configurations:
+        digest, of_model = source.digest if source else "", []
+        for configuration in build_configurations(
+            config, name, digest, [*experiment.sizes], experiment.backends, experiment.penalties
+        ):
             speed = speeds.get((name, configuration.backend["name"]))
-            forecasts.append(_forecast(experiment, configuration, study, speed, unknown))
-        size = _footprint_or_none(source, config.dtype, unknown)
-        memory += _memory(experiment, name, size)
-    for name in config.models:
-        untimed = [f for f in forecasts if f["model"] == name and f["seconds"] is None]
-        if untimed:
-            backends = ", ".join(dict.fromkeys(f["backend"] for f in untimed))
+            of_model.append(_forecast(experiment, configuration, study, speed, unknown))
+        memory += _memory(experiment, name, _footprint_or_none(source, config.dtype, unknown))
+        if untimed := dict.fromkeys(f["backend"] for f in of_model if f["seconds"] is None):
             unknown.append(
-                f"time of {name} under {backends} is not known: nothing of it is stored; "
+                f"time of {name} under {', '.join(untimed)} is not known: nothing of it is stored; "
                 "the same command with --limit 8 into the same folder measures it"
             )
+        forecasts += of_model
+    sums = ("runs", "stored", "tokens_expected", "runs_of_unknown_length", "tokens_at_most")
     return {
-        "runs": sum(f["runs"] for f in forecasts),
-        "stored": total(f["stored"] for f in forecasts),
-        "tokens_expected": sum(f["tokens_expected"] for f in forecasts),
-        "runs_of_unknown_length": sum(f["runs_of_unknown_length"] for f in forecasts),
-        "tokens_at_most": sum(f["tokens_at_most"] for f in forecasts),
-        "seconds": total(f["seconds"] for f in forecasts),
+        **{key: total(f[key] for f in forecasts) for key in (*sums, "seconds")},  # type: ignore[literal-required]
         "batch_size": config.batch_size,
         "dtype": config.dtype,
         "config": config.to_dict(),
@@ -115,31 +103,32 @@ def _forecast(
     """What one configuration would take."""
     config = experiment.config
     runs = experiment.sizes[configuration.dataset] * config.samples_per_problem
-    longest = config.max_new_tokens
+    shortest = longest = config.max_new_tokens
     if not configuration.is_full:
         longest = config.sparse_cap(config.max_new_tokens)
-    planned = (configuration.model, configuration.dataset) in experiment.plan.items
     stored = 0 if study is None else None
-    lengths: list[int | None] = [None] * runs
-    if not planned:
-        expected, most = runs * config.max_new_tokens, runs * longest
-        if study is not None:
-            unknown.append(f"what is stored of {configuration.dataset} is not known")
-    else:
+    expected, most, of_unknown_length = runs * shortest, runs * longest, runs
+    if (configuration.model, configuration.dataset) in experiment.plan.items:
         left = list(experiment.plan.runs(configuration))
         if study is not None:
             own = code(study.backend(configuration), *study.penalties(configuration))
             left = [run for run in left if _is_missing(study, run, own)]
-            stored, lengths = runs - len(left), [study.full_tokens(run) for run in left]
+            stored = runs - len(left)
             if any(study.usable(run) for run in left):
                 name = configuration.name
                 unknown.append(f"some runs of {name} are of other code: --again decodes them anew")
-        expected = most = 0
-        for run, length in zip(left, lengths, strict=True):
-            room = None if config.beyond_positions else run.problem.room
-            expected += _cut(config.max_new_tokens, room) if length is None else length
-            known = study is not None and length is not None
-            most += study.cap(run) if known and study else _cut(longest, room)
+        expected = most = of_unknown_length = 0
+        for run in left:
+            length = None if study is None else study.full_tokens(run)
+            if study is None or length is None:
+                room = None if config.beyond_positions else run.problem.room
+                fits = longest if room is None else room
+                expected, most = expected + min(shortest, fits), most + min(longest, fits)
+                of_unknown_length += 1
+            else:
+                expected, most = expected + length, most + study.cap(run)
+    elif study is not None:
+        unknown.append(f"what is stored of {configuration.dataset} is not known")
     unmeasured = seconds_per_token is None and expected
     return {
         "model": configuration.model,
@@ -150,7 +139,7 @@ def _forecast(
         "runs": runs,
         "stored": stored,
         "tokens_expected": expected,
-        "runs_of_unknown_length": lengths.count(None),
+        "runs_of_unknown_length": of_unknown_length,
         "tokens_at_most": most,
         "tokens_per_sec": None if seconds_per_token is None else 1 / seconds_per_token,
         "seconds": None if unmeasured else expected * (seconds_per_token or 0.0),
@@ -162,11 +151,6 @@ def _is_missing(study: Study, run: Run, own: Mapping[str, str]) -> bool:
     return record is None or not record.covers_cap(study.cap(run)) or not record.made_by(own)
 
 
-def _cut(tokens: int, room: int | None) -> int:
-    """Tokens that fit into what the model's positions leave."""
-    return tokens if room is None else min(tokens, room)
-
-
 def total(values: Iterable[N | None]) -> N | None:
     """The sum; None where one of them is not known."""
     known = list(values)
@@ -175,19 +159,17 @@ def total(values: Iterable[N | None]) -> N | None:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a model takes in one dtype: weights, and keys and values of a token in a layer."""
+    """Bytes of a model's weights, its layers that hold keys and values, and bytes of a token."""
 
-    parameters: int
     weight_bytes: int
     layers: int
-    kv_bytes_per_token: int
+    kv_bytes_per_token: int  # in one layer
 
     def kv_bytes(self, backend: Backend, tokens: int) -> int:
         """Bytes of keys and values of a row of so many tokens.
 
-        A method that drops tokens holds its budget in every layer but its dense ones; a method
-        that chooses among all tokens holds all. Scores, bounds of pages and free slots are not
-        counted, nor that a model's own sliding layers hold less.
+        A method that drops tokens holds its budget in every layer but its dense ones. Scores,
+        bounds of pages and free slots are not counted.
         """
         layer_tokens = self.layers * tokens
         budget = backend.params().get("budget")
@@ -216,8 +198,9 @@ def footprint(source: models.ModelSource, dtype: str) -> Footprint:
         reason = str(error).strip().split("\n")[0]
         allowed = f"a config.json that is here ({reason})"
         raise InvalidValue("model", source.location, allowed) from error
-    parameters, width = sum(p.numel() for p in model.parameters()), _BYTES[dtype]
-    return Footprint(parameters, parameters * width, layers, 2 * heads * size * width)
+    width = _BYTES[dtype]
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    return Footprint(weights * width, layers, 2 * heads * size * width)
 
 
 def _footprint_or_none(
@@ -234,22 +217,20 @@ def _footprint_or_none(
 def _memory(experiment: Experiment, model: str, size: Footprint | None) -> list[dict[str, Any]]:
     """Bytes of weights, and of keys and values of a row and a batch, by backend and budget."""
     config = experiment.config
-    prompts = [len(ids) for (name, _, _), ids in experiment.prompts.items() if name == model]
-    longest = max(prompts, default=0)
+    prompts = {key[1:]: len(ids) for key, ids in experiment.prompts.items() if key[0] == model}
+    longest = max(prompts.values(), default=0)
     ends = [
-        len(experiment.prompts[model, dataset, problem.item_id]) + problem.room
+        prompts[dataset, problem.item_id] + problem.room
         for (name, dataset), problems in experiment.plan.items.items()
         for problem in problems
-        if name == model and problem.room is not None
+        if name == model and problem.room is not None and not config.beyond_positions
     ]
     forecasts: list[dict[str, Any]] = []
     for backend in experiment.backends:
         most = config.max_new_tokens
         if backend.name != "full":
             most = config.sparse_cap(config.max_new_tokens)
-        tokens = longest + most
-        if ends and not config.beyond_positions:
-            tokens = min(tokens, max(ends))
+        tokens = min(longest + most, max(ends, default=longest + most))
         row = None if size is None else size.kv_bytes(backend, tokens)
         forecasts.append(
             {

@@ -62,14 +62,10 @@ class MissingRuns:
         record = self.study.store.get(run.id)
         if record is None:
             return {}
-        now = self.code(run.configuration).items()
-        differing = {key: digest for key, digest in now if record.code.get(key) != digest}
+        differing = dict(self.code(run.configuration).items() - record.code.items())
         if record.failed or not record.has(self._signals):
             return differing  # it has no notes that could be read
-        notes = self.notes_code.items()
-        return differing | {
-            key: digest for key, digest in notes if record.notes_code.get(key) != digest
-        }
+        return differing | dict(self.notes_code.items() - record.notes_code.items())
 
     def code(self, configuration: Configuration) -> dict[str, str]:
         """Digests of a configuration's methods and penalties that do not ship."""

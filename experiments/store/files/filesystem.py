@@ -55,16 +55,7 @@ def whole_file(target: Path, *, through_links: bool = True) -> Iterator[Path]:
     """A path beside the target to write to; moved into its place when all went well.
 
     After a kill or on a full disk a reader sees the old file or the new one. A kill leaves a hidden
-    file, which a later sweep deletes.
-
-    Args:
-        target: to be written, there or not.
-        through_links: write what a link names, as for a name the user gave; else the link goes, as
-            for a name in a folder that may come from somebody else.
-
-    Raises:
-        OSError: it cannot be written; the target is as it was.
-        InvalidValue: something else than a file is there.
+    file, which a later sweep deletes. `through_links` writes what a link names.
     """
     require_file(target)
     if through_links:
@@ -130,40 +121,32 @@ class StoreBusyError(Exception):
 
 @contextmanager
 def lock(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a folder, which is made if need be."""
+    """Hold the lock of a folder, which is made if need be; False where no lock can be had."""
     with filesystem_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / LOCK).is_symlink():  # opened, what it names would be emptied
             raise InvalidValue("out", str(folder), f"a folder whose {LOCK} is no link")
         file = FileLock(folder / LOCK, blocking=False, is_singleton=False)
-        locked = _acquired(file)
+        try:
+            file.acquire()
+        except Timeout:
+            raise StoreBusyError from None
+        except NotImplementedError:  # a file system without locks
+            pass
     try:
-        yield locked
+        yield file.is_locked
     finally:
-        if locked:
-            file.release()
+        file.release()
 
 
 def is_locked(folder: Path) -> bool:
     """Whether some process writes there now; nothing is made or left behind."""
     if not (folder / LOCK).is_file() or (folder / LOCK).is_symlink():
         return False
-    file = FileLock(folder / LOCK, blocking=False, is_singleton=False)
     try:
-        if _acquired(file):
-            file.release()
+        with lock(folder):
+            return False
     except StoreBusyError:
         return True
-    except OSError:  # a store one may only read
+    except (OSError, InvalidValue):  # a store one may only read
         return False
-    return False
-
-
-def _acquired(file: FileLock) -> bool:
-    try:
-        file.acquire()
-    except Timeout:
-        raise StoreBusyError from None
-    except NotImplementedError:  # a file system without locks
-        return False
-    return True

@@ -181,29 +181,30 @@ def _records(path: Path, data: mmap.mmap, live: bool, notices: list[str]) -> Ite
         length = _frame_length(head)
         if length is None:
             after = _next_head(data, at + 1)
-            if after is None:
-                if _torn(head) and live:
-                    return
-                lost = "its last record is torn" if _torn(head) else "unreadable to its end"
+            if after is not None:
+                notices.append(f"{path}: unreadable from byte {at} to {after}; skipped")
+                at = after
+                continue
+            torn = len(head) < HEAD.size and head[: len(PREFIX)] == PREFIX[: len(head)]
+            if not (torn and live):
+                lost = "its last record is torn" if torn else "unreadable to its end"
                 notices.append(f"{path}: {lost} at byte {at}; dropped")
-                return
-            notices.append(f"{path}: unreadable from byte {at} to {after}; skipped")
-            at = after
-            continue
-        id_ = head[8:24].hex()
-        begin = at + HEAD.size
-        if begin + length > len(data) and (after := _next_head(data, begin)) is not None:
-            notices.append(_corrupt(path, at, id_))  # bytes are lost, and others stand behind them
-            at = after
-            continue
+            return
+        id_, begin = head[8:24].hex(), at + HEAD.size
+        corrupt = f"{path}: the record at byte {at} is corrupt (run {id_}); skipped"
         if begin + length > len(data):
+            after = _next_head(data, begin)
+            if after is not None:  # bytes are lost, and others stand behind them
+                notices.append(corrupt)
+                at = after
+                continue
             if not live:
                 notices.append(f"{path}: its last record is torn at byte {at} (run {id_}); dropped")
             return
         try:
             text = decompressed(data[begin : begin + length])
         except zstandard.ZstdError:
-            notices.append(_corrupt(path, at, id_))
+            notices.append(corrupt)
             # Where bytes are lost, the next one begins before this one's length is over.
             length = min(length, (_next_head(data, begin) or len(data)) - begin)
         else:
@@ -217,20 +218,11 @@ def _records(path: Path, data: mmap.mmap, live: bool, notices: list[str]) -> Ite
         at = begin + length
 
 
-def _corrupt(path: Path, at: int, id_: str) -> str:
-    return f"{path}: the record at byte {at} is corrupt (run {id_}); skipped"
-
-
 def _frame_length(head: bytes) -> int | None:
     if len(head) < HEAD.size or not head.startswith(PREFIX):
         return None
     _, _, key, length, check = HEAD.unpack(head)
     return int(length) if zlib.crc32(key + length.to_bytes(4, "little")) == check else None
-
-
-def _torn(head: bytes) -> bool:
-    """Whether a file's end is the beginning of a header and nothing else."""
-    return len(head) < HEAD.size and head[: len(PREFIX)] == PREFIX[: len(head)]
 
 
 def _next_head(data: mmap.mmap, start: int) -> int | None:

@@ -40,7 +40,7 @@ def samples_of(
 ) -> Iterator[Sample]:
     """The run's samples, without a detector and with each."""
     plain = blank(run, penalty)
-    *smaller, cap = caps.values()
+    cap = [*caps.values()][-1]
     if record is None or record.failed or not record.covers_cap(cap):
         if record is not None and record.failed:
             plain = _failed(plain, record)
@@ -52,9 +52,7 @@ def samples_of(
     whole = min(cap, trace.tokens)
     judge = partial(measured, scorers=scorers)
     plain = _with_waste(judge(plain, run.problem, record, trace, whole), trace)
-    if smaller:
-        shorter = _shorter(plain, run.problem, trace, caps, scorers)
-        plain = replace(plain, shorter=shorter)
+    plain = replace(plain, shorter=_shorter(plain, run.problem, trace, caps, scorers))
     yield plain
     for label, detector in detectors:
         sample = replace(blank(run, penalty), detector=label, action=detector.action.name)
@@ -69,8 +67,9 @@ def samples_of(
             later = acted_record(store, Firing(run, record, cap, detector, verdict))
             if later is not None:
                 sample = _acted(sample, run.problem, later, verdict, scorers)
-            lacks = later is None or later.failed
-            yield sample if lacks else _with_waste_left(sample, plain, verdict)
+            if later is not None and not later.failed:
+                sample = _with_waste_left(sample, plain, verdict)
+            yield sample
 
 
 def blank(run: Run, penalty: str) -> Sample:
@@ -102,16 +101,13 @@ def _shorter(
     assert plain.tokens is not None
     shorter = []
     for factor, cap in list(caps.items())[:-1]:
-        sample = plain
-        if cap < plain.tokens:
-            solved = _judged(_text(trace, cap), problem, scorers, ended=False).correct
-            read = trace.cost_at(cap).keys_read
-            sample = replace(plain, status="capped", tokens=cap, correct=solved, keys_read=read)
         assert factor is not None
-        assert sample.tokens is not None
-        shorter.append(
-            Shorter(factor, sample.status, sample.tokens, sample.correct, sample.keys_read)
-        )
+        if cap < plain.tokens:
+            correct = _judged(_text(trace, cap), problem, scorers, ended=False).correct
+            shorter.append(Shorter(factor, "capped", cap, correct, trace.cost_at(cap).keys_read))
+        else:
+            values = plain.status, plain.tokens, plain.correct, plain.keys_read
+            shorter.append(Shorter(factor, *values))
     return tuple(shorter)
 
 
@@ -129,11 +125,9 @@ def _with_waste_left(sample: Sample, plain: Sample, verdict: Verdict) -> Sample:
     """With what the trace would have wasted and was decoded before the verdict."""
     assert plain.tokens is not None
     behind = plain.tokens - verdict.step
-
-    def left(wasted: int | None) -> int | None:
-        return None if wasted is None else wasted - min(wasted, behind)
-
-    return replace(sample, wasted_loop=left(plain.wasted_loop), wasted_tail=left(plain.wasted_tail))
+    wasted = (plain.wasted_loop, plain.wasted_tail)
+    loop, tail = (None if n is None else max(0, n - behind) for n in wasted)
+    return replace(sample, wasted_loop=loop, wasted_tail=tail)
 
 
 def _failed(sample: Sample, record: Record) -> Sample:

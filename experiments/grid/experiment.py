@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -39,14 +39,14 @@ class Experiment:
     backends: tuple[Backend, ...]
     penalties: tuple[Penalties, ...]
     detectors: tuple[Detector, ...]
-    sources: Mapping[str, models.ModelSource] = field(default_factory=dict)
-    datasets: Mapping[str, data.DataSet] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    scorers: Scorers = field(default_factory=dict)
-    plan: Plan = field(default_factory=lambda: Plan((), {}, 1))
-    prompts: Mapping[tuple[str, str, str], Sequence[int]] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
+    sources: Mapping[str, models.ModelSource]
+    datasets: Mapping[str, data.DataSet]
+    sizes: Mapping[str, int]  # problems of each data set
+    scorers: Scorers  # that do not ship
+    plan: Plan
+    prompts: Mapping[tuple[str, str, str], Sequence[int]]  # by model, data set and problem
+    warnings: tuple[str, ...]
+    unknown: tuple[str, ...]  # what an estimate cannot know
 
     @classmethod
     def from_config(cls, config: Config, *, local_only: bool = False) -> Experiment:
@@ -75,33 +75,23 @@ class Experiment:
                 cue_ids(detector.action, tokenizer, table)  # refuses words that the model lacks
             most, lengths = positions.positions(source, here=local_only), []
             for dataset in datasets.values():
-                problems = []
+                problems, of_dataset = [], []
                 for item in dataset.items:
                     ids = item.prompt_ids(tokenizer)
                     prompts[name, dataset.name, item.id] = ids
+                    of_dataset.append(ids)
                     lengths.append(positions.Prompt(dataset.name, item.id, len(ids)))
                     problems.append(PlannedProblem.of(item, ids, most))
                 items[name, dataset.name] = tuple(problems)
-                of_dataset = [prompts[name, dataset.name, item.id] for item in dataset.items]
                 warnings += unknown_words(tokenizer, of_dataset, f"{dataset.name} ({name})")
             positions.require_room(name, most, lengths, beyond=config.beyond_positions)
             configurations += build_configurations(
                 config, name, source.digest, tuple(datasets), backends, penalties
             )
-        return cls(
-            config,
-            backends,
-            penalties,
-            detectors,
-            sources,
-            datasets,
-            sizes,
-            scorers,
-            Plan(tuple(configurations), items, config.samples_per_problem),
-            prompts,
-            tuple(warnings),
-            tuple(unknown),
-        )
+        plan = Plan(tuple(configurations), items, config.samples_per_problem)
+        methods = backends, penalties, detectors
+        problems_of = sources, datasets, sizes, scorers, plan, prompts
+        return cls(config, *methods, *problems_of, tuple(warnings), tuple(unknown))
 
     @cached_property
     def _built(self) -> list[tuple[Mapping[str, Any], Backend]]:
@@ -119,12 +109,11 @@ class Experiment:
     def about_problems(self) -> dict[str, Any]:
         """Data sets, template and system prompt for a manifest: the texts, since files change."""
         file = self.config.prompt_template
+        template = None if file is None else read_template(file)
+        datasets = [dataset.about() for dataset in self.datasets.values()]
         return {
-            "datasets": [dataset.about() for dataset in self.datasets.values()],
-            "prompt": {
-                "template": None if file is None else read_template(file),
-                "system": self.config.system,
-            },
+            "datasets": datasets,
+            "prompt": {"template": template, "system": self.config.system},
         }
 
 

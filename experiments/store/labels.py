@@ -12,14 +12,7 @@ from lil import Detector
 
 def labels(detectors: Sequence[Detector]) -> list[str]:
     """A name for each detector; parameters are spelled out where name and action are not unique."""
-    actions = [detector.action.name for detector in detectors]
-    out = [""] * len(detectors)
-    for action in set(actions):
-        own = [at for at, other in enumerate(actions) if other == action]
-        texts = _labels([(detectors[at].name, detectors[at].params()) for at in own])
-        for at, label in zip(own, texts, strict=True):
-            out[at] = label
-    return out
+    return _labels([(f"{d.name}:{d.action.name}", d.params()) for d in detectors])
 
 
 def penalty_labels(plan: Plan) -> list[str]:
@@ -46,7 +39,8 @@ def _labels(things: Sequence[tuple[str, Mapping[str, object]]]) -> list[str]:
             if any(other[key] != value for other in others)
         }
         inside = ", ".join(f"{key}={short(value)}" for key, value in shown.items())
-        out.append(f"{name}({inside})" if names.count(name) > 1 else name)
+        label = name.partition(":")[0]
+        out.append(f"{label}({inside})" if names.count(name) > 1 else label)
     return out
 
 

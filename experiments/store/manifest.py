@@ -84,22 +84,19 @@ def processor() -> str:
 
 def _commit() -> tuple[str | None, bool | None]:
     """The commit this code is at and whether it was changed; None where it is no checkout."""
-    folder = Path(__file__).parent
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10
-        )
-        if done.returncode:
-            raise LookupError(done.stderr)
-        return done.stdout.strip()
-
+    git = ["git", "-C", str(Path(__file__).parent)]
+    # Installed into an environment inside somebody else's repository, it is not that commit.
+    ours = [*git, "ls-files", "--error-unmatch", Path(__file__).name]
+    describe = [*git, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
     try:
-        # Installed into an environment inside somebody else's repository, it is not that commit.
-        git("ls-files", "--error-unmatch", Path(__file__).name)
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain"))
-    except (OSError, LookupError, subprocess.TimeoutExpired):
+        texts = [
+            subprocess.run(c, capture_output=True, text=True, timeout=10, check=True).stdout
+            for c in (ours, describe)
+        ]
+    except (OSError, subprocess.SubprocessError):
         return None, None
+    commit, _, dirty = texts[1].strip().partition("-")
+    return commit, bool(dirty)
 
 
 def new_id() -> str:

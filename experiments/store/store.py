@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
@@ -40,7 +39,6 @@ class Store:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.notices: list[str] = []
-        self.changes = 0  # of what `get` gives
         self._records: dict[str, Record] = {}
         self._writer: Writer | None = None
         if self.path.exists() and not self.path.is_dir():
@@ -61,7 +59,6 @@ class Store:
 
     def _add(self, record: Record) -> None:
         """Add a record, in the order of sweeps."""
-        self.changes += 1
         old = self._records.get(record.id)
         if old is None or _incompatible(old, record) or old.failed or _beats(record, old):
             self._records[record.id] = record
@@ -142,12 +139,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -186,7 +186,26 @@ def decode(
     left = dict(enumerate(range(len(job.requests)) if rows is None else rows))
     batch = min(len(left), job.options["batch_size"])
     failure: Exception | None = None
-    with closing(_stream(loaded, job, [*left.values()], on_step)) as traces:
+    counted = 0
+
+    def step(tokens: int) -> None:
+        nonlocal counted
+        on_step(tokens - counted)
+        counted = tokens
+
+    stream = lil.stream(
+        loaded.model,
+        loaded.tokenizer,
+        [job.requests[row] for row in left.values()],
+        backend=job.backend,
+        penalties=job.penalties,
+        token_bytes=loaded.token_bytes,
+        detectors=job.detectors,
+        probes=job.probes,
+        on_step=step,
+        **job.options,
+    )
+    with closing(stream) as traces:
         while left:
             try:
                 index, trace = next(traces)
@@ -213,30 +232,6 @@ def decode(
     middle = (len(rest) + 1) // 2
     for half in (rest[:middle], rest[middle:]):
         yield from decode(loaded, job, on_step, half)
-
-
-def _stream(
-    loaded: models.LoadedModel, job: DecodeJob, rows: Sequence[int], on_step: Callable[[int], None]
-) -> Generator[tuple[int, lil.Trace], None, None]:
-    done = 0
-
-    def step(tokens: int) -> None:
-        nonlocal done
-        on_step(tokens - done)
-        done = tokens
-
-    yield from lil.stream(
-        loaded.model,
-        loaded.tokenizer,
-        [job.requests[row] for row in rows],
-        backend=job.backend,
-        penalties=job.penalties,
-        token_bytes=loaded.token_bytes,
-        detectors=job.detectors,
-        probes=job.probes,
-        on_step=step,
-        **job.options,
-    )
 
 
 def message(error: Exception) -> str:

@@ -60,6 +60,8 @@ def estimate(config: Config, out: Path) -> dict[str, Any]:
             unknown.append(on_vllm.NOT_HERE)
     experiment = Experiment.from_config(config, local_only=True)
     unknown += experiment.unknown
+    if config.runtime == "vllm":
+        on_vllm.require_compared(experiment)
     study = Study.of(Store(out), experiment) if manifest.any_in(out) else None
     speeds = {} if study is None else study.store.seconds_per_token()
     forecasts: list[ConfigurationForecast] = []

@@ -97,10 +97,7 @@ def check_fed(
 
 
 def check_decoded(
-    study: Study,
-    detector: Detector,
-    limit: int,
-    on_run: Callable[[], None] | None = None,
+    study: Study, detector: Detector, limit: int, on_run: Callable[[], None] | None = None
 ) -> Agreement:
     """Real decoding with the detector at work against the replay of the stored trace.
 

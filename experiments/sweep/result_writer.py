@@ -9,7 +9,6 @@ from typing import Any
 
 import lil
 from attention.identity import code
-from experiments.grid.data.sets import labels
 from experiments.grid.identity import Configuration
 from experiments.store import manifest
 from experiments.store.samples.replay import stored_verdict
@@ -94,9 +93,8 @@ class ResultWriter:
         self._append(task, outcome, None)
         self.counts.failed += 1
         run = task.what.run
-        names = labels([c.dataset for c in self.missing.study.plan.configurations])
-        name = names[run.configuration.dataset]
-        self.progress.note(f"{run.configuration.name}, {name} {run.item_id}: {event.message}")
+        where = f"{run.configuration.name}, {run.configuration.dataset} {run.item_id}"
+        self.progress.note(f"{where}: {event.message}")
 
     def _append(
         self, task: Task[PendingRun], outcome: Mapping[str, Any], trace: lil.Trace | None

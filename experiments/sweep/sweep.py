@@ -23,12 +23,10 @@ from experiments.grid.identity import OWN_RUNTIME
 from experiments.store import manifest
 from experiments.store.files.filesystem import (
     StoreBusyError,
-    drop_partial_files,
     is_locked,
     lock,
     require_writable,
 )
-from experiments.store.samples import load as samples
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep.decoder import Prepared, require_supported
@@ -72,13 +70,13 @@ def _own_code(experiment: Experiment) -> dict[str, str]:
 
 def _engine(experiment: Experiment, shelf: models.Shelf) -> str:
     """What reads keys and values. The first model is loaded for it, unless vLLM loads models."""
-    config, sources = experiment.config, [*experiment.sources.values()]
+    config = experiment.config
     if config.runtime == OWN_RUNTIME:
-        return require_supported(shelf.take(sources[0]), experiment.backends, config.engine)
+        source = next(iter(experiment.sources.values()))
+        return require_supported(shelf.take(source), experiment.backends, config.engine)
     from experiments.sweep.executors import on_vllm  # imports torch
 
-    for source in sources:
-        on_vllm.require_layers(source.name, positions.layers(source), experiment.backends)
+    on_vllm.require_compared(experiment)
     return config.runtime
 
 
@@ -110,8 +108,6 @@ def run(
         with lock(out) as locked:
             if not locked:
                 progress.note("no locks here: a second sweep into this store would not be noticed")
-            for folder in (out / manifest.FOLDER, samples.folder(out)):
-                drop_partial_files(folder)
             return _run(prepared, out, preset, arguments, progress, retry_failed)
     except StoreBusyError:
         raise _busy(out) from None

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import synthetic_traces
 from sweeping import go
 
 import lil
@@ -17,11 +15,10 @@ from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import Plan
 from experiments.store import manifest
-from experiments.store.samples.replay import Firing, acted_id, acted_record, with_text
+from experiments.store.samples.replay import acted_id, with_text
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep import sweep
 
 Make = Callable[..., Config]
 
@@ -77,60 +74,6 @@ def test_only_runs_in_which_it_fires_are_decoded_again(tiny_config: Make, tmp_pa
 
     again, _ = go(config, tmp_path)
     assert (again.counts.decoded, again.counts.acted) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    ("finish", "kept", "served"),
-    [
-        # 12 tokens and 5 that were dropped: a cap of 17 would have ended it as it ended.
-        ("guardian", 3, {18: True, 17: False, 13: False, 12: False}),
-        ("eos", 3, {18: True, 17: False}),
-        # By a cap of 17, or because the action allows for so many behind what was kept and the cue.
-        ("length", 3, {18: False, 40: False}),
-        ("length", 6, {18: True, 40: True, 17: False}),
-    ],
-)
-def test_a_run_serves_the_caps_it_did_not_come_up_to(
-    tiny_config: Make, tmp_path: Path, finish: str, kept: int, served: dict[int, bool]
-) -> None:
-    config = tiny_config(**OPTIONS)
-    prepared = sweep.prepare(config, tmp_path)
-    run = prepared.experiment.plan.runs(prepared.experiment.plan.configurations[0])[0]
-    detector = lil.Guardian(on_stop={"name": "answer", "tokens": 4})
-    done = {"name": "answer", "kept": kept, "step": 11, "cue_tokens": 2, "tokens": 4}
-    trace = replace(
-        synthetic_traces.trace([b"x"] * 12, {}, None), finish=finish, dropped=(1,) * 5, action=done
-    )
-    meta = {
-        "cell": run.configuration.to_dict(),
-        "item_id": run.item_id,
-        "prompt": run.problem.prompt,
-        "sample_index": run.sample_index,
-        "status": "ok",
-        "finish": finish,
-        "tokens": 12,
-        "message": None,
-        "detector": detector.identity(),
-        "sweep": "s",
-        "batch_size": 1,
-        "workers": 1,
-        "verdict": [kept, 11, None],
-    }
-    with Store(tmp_path / "one") as store:
-        store.append(acted_id(run, detector, 30), meta, trace.to_dict())
-    store = Store(tmp_path / "one")
-    plain = store.get(acted_id(run, detector, 30))
-    assert plain is not None
-
-    def fired(cap: int) -> Firing:
-        verdict = lil.Verdict("guardian", kept, {"step": 11})
-        return Firing(run, plain, cap, detector, verdict)
-
-    for cap, expected in served.items():
-        assert (acted_record(store, fired(cap)) is not None) is expected
-    assert acted_record(store, fired(30)) is not None
-    other = fired(18)._replace(detector=lil.Guardian(on_stop="answer"))
-    assert acted_record(store, other) is None
 
 
 def test_the_identity_of_an_acting_run(tiny_config: Make, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import os
 import secrets
 import stat
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +17,6 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from attention.errors import InvalidValue
-
-_HOUR = 3600.0
 
 #: Stays in a store's folder; only whether it is locked says anything.
 LOCK = ".writer.lock"
@@ -55,7 +52,7 @@ def whole_file(target: Path, *, through_links: bool = True) -> Iterator[Path]:
     """A path beside the target to write to; moved into its place when all went well.
 
     After a kill or on a full disk a reader sees the old file or the new one. A kill leaves a hidden
-    file, which a later sweep deletes. `through_links` writes what a link names.
+    file. `through_links` writes what a link names.
     """
     require_file(target)
     if through_links:
@@ -79,14 +76,6 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         with whole_file(path, through_links=False) as partial:
             partial.write_bytes(content.encode() if isinstance(content, str) else content)
         sync_folder(path.parent)
-
-
-def drop_partial_files(folder: Path) -> None:
-    """Delete what killed writers left of `whole_file` in a folder more than an hour ago."""
-    with filesystem_errors(folder):
-        for path in folder.glob(".*.part*"):
-            if time.time() - path.stat().st_mtime > _HOUR:
-                path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -9,7 +9,6 @@ run is decoded again, with the detector at work; of the others the plain trace i
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from attention.identity import code
-from experiments.grid.identity import Configuration, digest, run_id
+from experiments.grid.identity import digest
 from experiments.grid.plan import PlannedProblem, Run
 from experiments.grid.scoring import NO_SCORERS, Judgement, Scorers, judged, shown
 from experiments.store.files.records import Record
@@ -308,15 +307,9 @@ class Firing(NamedTuple):
 
 
 def acted_record(store: Store, fired: Firing) -> Record | None:
-    """The run with this detector at work, if it was decoded upon the same verdict: for this cap, or
-    for another that it did not come up to, and neither to this one."""
+    """The run with this detector at work, if it was decoded upon the same verdict."""
     record = store.get(fired.id)
-    if record is not None and _follows(record, fired):
-        return record
-    key = (fired.run.id, digest(fired.detector.identity()))
-    others = _by_run(store, store.changes).get(key, ())
-    fit = (r for r in others if _ended_below(r, fired.cap) and _follows(r, fired))
-    return next(fit, None)
+    return record if record is not None and _follows(record, fired) else None
 
 
 def _follows(record: Record, fired: Firing) -> bool:
@@ -334,37 +327,9 @@ def stored_verdict(verdict: Verdict) -> list[int | None]:
     return [verdict.token, verdict.step, verdict.anchor]
 
 
-@functools.lru_cache(maxsize=4)
-def _by_run(
-    store: Store,
-    changes: int,  # noqa: ARG001 - the cache is void after another change
-) -> dict[tuple[str, str], list[Record]]:
-    """All runs with detectors that act, whatever their caps, by run and detector."""
-    records: dict[tuple[str, str], list[Record]] = {}
-    for record in store:
-        meta = record.meta
-        if meta.get("detector") is not None and not record.failed:
-            configuration = Configuration(**meta["cell"])
-            run = run_id(configuration, meta["item_id"], meta["prompt"], meta["sample_index"])
-            records.setdefault((run, digest(meta["detector"])), []).append(record)
-    return records
-
-
-def _ended_below(record: Record, cap: int) -> bool:
-    """Whether no cap ended this run, nor would this one have."""
-    if record.meta["tokens"] >= cap:
-        return False
-    trace = record.trace()
-    done = trace.action or {}
-    start = done.get("kept", 0) + done.get("cue_tokens", 0)
-    by_itself = trace.finish != "length" or trace.tokens == start + (done.get("tokens") or 0)
-    return by_itself and trace.decoded_tokens < cap
-
-
 def acted_id(run: Run, detector: Detector, cap: int) -> str:
     """The identity of a run with a detector that acts.
 
-    The cap is part of it: tokens that were dropped count towards it, so a longer run does not hold
-    the shorter one, unless it ended before (`acted_record`).
+    The cap is part of it, since tokens that were dropped count towards it.
     """
     return digest({"run": run.id, "detector": detector.identity(), "cap": cap})

@@ -37,8 +37,7 @@ class Sample:
     the curve end there; `detector="none"` is the trace as decoded. One that acts when it fires has
     a trace of its own; its seconds are None, for its rows were decoded in other, smaller batches.
 
-    A run of the plan that the store cannot serve is "missing": a row that lacks any compares
-    nothing, since the longest outputs come last.
+    A run of the plan that the store cannot serve is "missing".
 
     Units: tokens, seconds, bytes. `keys_read` is summed over steps, layers and KV heads (page
     bounds and representatives in key equivalents); `keys_read_mean` and `keys_read_max` are keys

@@ -43,10 +43,10 @@ def open_executor(
         yield InProcess(loaded, {"compile": compiled})
         return
     shelf.clear()  # each worker loads its own
-    setups = [
-        Setup(source, config, backends, probes, device, prepared.threads, steps)
-        for device in devices(shelf.device, models.gpus(), config.workers)
-    ]
+    setups, gpus = [], models.gpus() if shelf.device == "cuda" else 0
+    for at in range(config.workers):
+        device = f"cuda:{at % gpus}" if gpus > 1 else shelf.device  # GPUs in turn
+        setups.append(Setup(source, config, backends, probes, device, prepared.threads, steps))
     with processes.Processes(setups) as executor:
         yield executor
 
@@ -62,10 +62,3 @@ def begin(config: Config) -> None:
         on_ray.require()
     if config.executor == "local" and config.workers > 1:
         processes.prepare()
-
-
-def devices(device: str, gpus: int, workers: int) -> list[str]:
-    """The device of each worker: GPUs in turn, unless one is named."""
-    if device != "cuda" or gpus < 2:
-        return [device] * workers
-    return [f"cuda:{at % gpus}" for at in range(workers)]

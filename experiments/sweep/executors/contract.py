@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from attention.errors import InvalidValue
 from experiments.grid import models
@@ -32,33 +32,32 @@ Answer = WorkerPlace | InvalidValue | Event
 STARTS = 2
 
 
-class Executor(Protocol):
-    """Workers with one model each, known by numbers from 0."""
+class Executor(ABC):
+    """Workers with one model each, known by numbers from 0; `place` is for a manifest."""
 
-    place: WorkerPlace
+    def __init__(self, place: WorkerPlace | None = None) -> None:
+        self.place: WorkerPlace = place or {}
 
-    def hire(self, jobs: int) -> None:
+    def hire(self, jobs: int) -> None:  # noqa: B027 - where the worker is there already
         """Start as many workers as there are jobs for, at most as many as the sweep has."""
 
+    @abstractmethod
     def free(self) -> Sequence[int]:
         """Workers that are ready and have no job."""
 
+    @abstractmethod
     def submit(self, worker: int, job: DecodeJob) -> None:
         """Give a free worker a job."""
 
+    @abstractmethod
     def wait(self, report: Report) -> None:
         """Wait until something happens, and report it."""
 
 
-class Here:
+class Here(Executor):
     """One worker, which is this process: it keeps a job until it is waited for."""
 
-    def __init__(self, place: WorkerPlace | None = None) -> None:
-        self.place: WorkerPlace = place or {}
-        self._job: DecodeJob | None = None
-
-    def hire(self, jobs: int) -> None:
-        """It is there already."""
+    _job: DecodeJob | None = None
 
     def free(self) -> Sequence[int]:
         """Worker 0, if it has no job."""
@@ -103,11 +102,11 @@ class Worker:
 W = TypeVar("W", bound=Worker)
 
 
-class Workers(ABC, Generic[W]):
+class Workers(Executor, Generic[W]):
     """Workers elsewhere, which are started when there is a job for them."""
 
     def __init__(self, count: int) -> None:
-        self.place: WorkerPlace = {}
+        super().__init__()
         self._count = count
         self._workers: dict[int, W] = {}
         self._failed_starts = 0

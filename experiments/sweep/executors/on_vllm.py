@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from types import SimpleNamespace
 
@@ -11,10 +11,9 @@ from attention import Backend
 from attention.errors import InvalidValue
 from experiments.grid import models, positions
 from experiments.grid.config import Config
-from experiments.grid.detectors import build_detectors
+from experiments.grid.experiment import Experiment
 from experiments.grid.gguf.cache import is_gguf
 from experiments.grid.gguf.packaged import PACKAGED
-from experiments.grid.plan import build_backends, build_penalties
 from experiments.store.samples.replay import continues_after_verdict
 from experiments.sweep.decoder import (
     JobEnd,
@@ -75,25 +74,25 @@ def require_decodable(config: Config) -> None:
     for name in config.models:
         if name in PACKAGED or is_gguf(name):
             raise InvalidValue("model", name, "no GGUF file under vllm")
-    for backend in build_backends(config):
+
+
+def require_compared(experiment: Experiment) -> None:
+    """Refuse methods, penalties and detectors that the engine cannot run."""
+    for backend in experiment.backends:
         policy_of(backend)
-    for penalties in build_penalties(config):
+        for name, source in experiment.sources.items():
+            if backend.dense_layers >= (layers := positions.layers(source)):
+                allowed = f"fewer than the {layers} layers of {name}"
+                raise InvalidValue("dense_layers", backend.dense_layers, allowed)
+    for penalties in experiment.penalties:
         request_values(penalties)
-    for detector in build_detectors(config):
+    for detector in experiment.detectors:
         if detector.signals:
             text = "one that reads tokens alone: vLLM shows no hidden states"
             raise InvalidValue("detector", detector.name, text)
         if continues_after_verdict(detector):
             text = "stop, which is replayed: under vllm nothing is generated after a verdict"
             raise InvalidValue("action", detector.action.name, text)
-
-
-def require_layers(model: str, layers: int, backends: Sequence[Backend]) -> None:
-    """Refuse methods that leave no layer of a model sparse."""
-    for backend in backends:
-        if backend.dense_layers >= layers:
-            allowed = f"fewer than the {layers} layers of {model}"
-            raise InvalidValue("dense_layers", backend.dense_layers, allowed)
 
 
 @contextmanager

@@ -6,13 +6,12 @@ import multiprocessing
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection as connections
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
-from types import TracebackType
 from typing import Any
 
 from tqdm import tqdm
@@ -51,12 +50,7 @@ class Processes(Workers[_Worker]):
     def __enter__(self) -> Processes:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for worker in self._workers.values():
             worker.line.close()
             worker.process.kill()  # it writes nothing, so nothing can be half-written
@@ -154,36 +148,32 @@ def serve(connection: Connection, setup: Setup) -> None:
         connection.send(place)
         while True:
             job = connection.recv()
-            steps = _Steps(connection)
-            with closing(decode(loaded, job, steps.add)) as events:
+            report = _reporter(connection)
+            with closing(decode(loaded, job, report)) as events:
                 for event in events:
                     connection.send(event)
-            steps.send()
+            report(0)
             connection.send(JobEnd())
     except (EOFError, OSError):
         return  # nobody is there any more
 
 
-class _Steps:
-    """Adds up tokens between two reports of them."""
+def _reporter(connection: Connection) -> Callable[[int], None]:
+    """A function that adds up tokens and reports them ten times a second, or for 0 at once."""
+    sent, tokens = 0.0, 0
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._tokens, self._last = 0, 0.0
+    def add(more: int) -> None:
+        nonlocal sent, tokens
+        tokens += more
+        if more and time.monotonic() - sent <= EVERY:
+            return
+        try:
+            connection.send(StepCount(tokens))
+        except OSError:  # nobody listens any more; an error of the decoding would be tried again
+            raise SystemExit from None
+        sent, tokens = time.monotonic(), 0
 
-    def add(self, tokens: int) -> None:
-        """Count the tokens of one step."""
-        self._tokens += tokens
-        if time.monotonic() - self._last > EVERY:
-            try:
-                self.send()
-            except OSError:
-                raise SystemExit from None
-
-    def send(self) -> None:
-        """Report the tokens since the last time."""
-        self._connection.send(StepCount(self._tokens))
-        self._tokens, self._last = 0, time.monotonic()
+    return add
 
 
 def _take_signals() -> None:

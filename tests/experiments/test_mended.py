@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
-import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +15,6 @@ from sweeping import go
 import attention
 from experiments.grid.config import Config
 from experiments.store import manifest
-from experiments.store.files import records
-from experiments.store.samples import load
 from experiments.store.samples.replay import verdict_on
 from experiments.store.study import Study
 from experiments.sweep import decoder
@@ -69,36 +64,3 @@ def test_what_was_warned_of_is_in_the_manifest(
     notices = manifest.read(out)["notices"]
     assert any("2 of 3 problems (the first" in line for line in notices)
     assert set(notices) <= set(Study.open(out).warnings)
-
-
-def test_a_reader_at_the_instant_of_the_mark_does_not_prevent_it(tmp_path: Path) -> None:
-    path = tmp_path / "a.zst"
-    path.write_bytes(b"")
-    with path.open("rb") as reader, path.open("ab") as writer:
-        fcntl.flock(reader.fileno(), fcntl.LOCK_SH)
-        marking = threading.Thread(target=records._mark, args=(writer.fileno(),))
-        marking.start()
-        fcntl.flock(reader.fileno(), fcntl.LOCK_UN)
-        marking.join(timeout=20)
-        assert records.is_written(path)
-
-
-@pytest.mark.slow
-def test_helper_processes_leave_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "FEW", 1)
-    monkeypatch.setattr(load, "_cached", lambda *_: None)
-    monkeypatch.setattr(load, "_save", lambda *_: None)
-    before = dict(os.environ)
-    environments: list[dict[str, str]] = []
-    real = load._read_traces
-
-    def watched(*arguments: Any) -> Iterator[Any]:
-        for result in real(*arguments):
-            environments.append(dict(os.environ))
-            yield result
-
-    monkeypatch.setattr(load, "_read_traces", watched)
-    study = Study.open(SMALL)
-    detectors = study.detectors[:1]
-    assert study.samples(detectors, workers=2) == study.samples(detectors)
-    assert all(environment == before for environment in environments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -69,9 +68,7 @@ def test_a_store_runs_no_scorer_that_it_names(store, own_file, capsys):
     out, err = capsys.readouterr()
     rows = json.loads(out)["rows"]
     assert {(row["n"], row["accuracy"]) for row in rows} == {(0, None)}
-    assert "answers are judged by own_scores:score, which is not loaded" in " ".join(
-        err.split()
-    )
+    assert "answers are judged by own_scores:score, which is not loaded" in " ".join(err.split())
     assert Store(store).frame()["correct"].isna().all()
     assert main(["replay", str(store), "--detector", "guardian"]) == 0
     assert main(["run", "--dataset", "easy", "--limit", "1", "--max-new-tokens", "3"]) == 0
@@ -161,11 +158,3 @@ def test_which_rule_found_the_answer(scorer):
     )
     lost = scoring.judged("it is 5", ("5",), scorer)
     assert (lost.correct, lost.rule) == (False if scorer == "exact" else None, None)
-
-
-def test_other_processes_judge_with_it_too(store, monkeypatch):
-    monkeypatch.setattr("experiments.store.samples.load.FEW", 1)
-    study = Study.open(store).judged_by("own_scores:score")
-    shutil.rmtree(store / "cache")
-    samples = [*with_text(study.samples([], workers=2), study.store)]
-    assert [s.correct for s in samples] == [len(s.text or "") > 20 for s in samples]

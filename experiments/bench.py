@@ -37,15 +37,7 @@ UNTIMED = 3  # steps before the first one that is timed
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A layer of the size of an 8B model's.
-
-    Args:
-        heads, kv_heads, head_size: Hq, Hkv, D.
-        batch: B.
-        context: tokens seen before the first timed step.
-        dtype: name of the dtype of keys and values.
-        device: where they lie.
-        engine: what decode queries read them with.
+    """A layer of the size of an 8B model's: Hq, Hkv, D, B, and the tokens before the first step.
 
     Raises:
         InvalidValue: a layer that cannot exist, or not on this machine.
@@ -79,14 +71,10 @@ class Shape:
         return dtype
 
     @property
-    def bytes_per_key(self) -> int:
-        """Bytes of one key of one KV head."""
-        return self.head_size * self.torch_dtype.itemsize
-
-    @property
     def cache_bytes(self) -> int:
         """Bytes of all keys and values."""
-        return 2 * self.batch * self.kv_heads * self.context * self.bytes_per_key
+        numbers = 2 * self.batch * self.kv_heads * self.context * self.head_size
+        return numbers * self.torch_dtype.itemsize
 
     def random(self, heads: int, tokens: int) -> Tensor:
         """Random vectors (B, heads, tokens, D)."""
@@ -99,10 +87,7 @@ class Timing:
     """One method at one shape.
 
     Attributes:
-        method: its name on the command line.
-        budget: tokens a decode query may read; None for all.
-        ms, least_ms: median and fastest step in milliseconds; other work on the machine disturbs
-            the fastest least.
+        ms, least_ms: median and fastest step in milliseconds.
         times_full: how many times faster than full attention, the median over steps made directly
             after each other; None for full attention.
         held_bytes: keys, values and method state, without spare room.
@@ -117,11 +102,7 @@ class Timing:
 
 
 def sparse(entry: str, budget: int) -> Backend:
-    """A method with no dense layers, whose prompts may be longer than its budget.
-
-    Args:
-        entry: name or import path, parameters in brackets.
-        budget: tokens, for a method that has a budget.
+    """A method by name or import path, with no dense layers, whose prompts may exceed its budget.
 
     Raises:
         InvalidValue: no such method, or a value it refuses.
@@ -137,21 +118,12 @@ def sparse(entry: str, budget: int) -> Backend:
 def decode_steps(
     backends: Mapping[str, Backend], shape: Shape | None = None, repeats: int = 32
 ) -> list[Timing]:
-    """Time decode steps of a layer, keys already roped: state update, choice, attention, counting.
+    """Time decode steps of a layer: a row for full attention, then one for each method.
 
     The whole path of a patched model is timed, from `cache.update` on; what layers of a model
-    share (lengths, masks) is charged to this layer. Keys, values and queries are random. A method's
-    own prefill fills its state, without attention over the prompt. Full attention and the methods
-    make a step each in turn, so that each meets the processor's caches as other layers leave them
-    and a machine whose speed changes disturbs all alike.
-
-    Args:
-        backends: methods by the names that their rows get; see `sparse`.
-        shape: of the layer; by default `Shape()`.
-        repeats: timed steps of each.
-
-    Returns:
-        Full attention's row, then a row for each method.
+    share (lengths, masks) is charged to this layer. Keys, values and queries are random and roped.
+    A method's own prefill fills its state, without attention over the prompt. All make a step each
+    in turn, so that a machine whose speed changes disturbs all alike.
 
     Raises:
         InvalidValue: no steps, a context that a method refuses, or too little memory.
@@ -159,7 +131,9 @@ def decode_steps(
     check_int("repeats", repeats, 1)
     shape = Shape() if shape is None else shape
     every = {"full": Full(), **{name: b for name, b in backends.items() if name != "full"}}
-    needed, free = layer_bytes(shape, *every.values()), free_memory(shape.device)
+    # A prompt and its copies; a method that keeps all has room for as many again.
+    needed = (1 + 2 * sum(b.keeps_all for b in every.values())) * shape.cache_bytes
+    free = free_memory(shape.device)
     if needed > free:
         allowed = f"less: keys and values take {needed:.3g} bytes of {free:.3g} that are free"
         raise InvalidValue("context", shape.context, allowed)
@@ -174,17 +148,14 @@ def decode_steps(
                 times[name].append(1e3 * taken)
     rows = []
     for name, backend in every.items():
-        ratios = [full / own for full, own in zip(times["full"], times[name], strict=True)]
-        times_full = None if name == "full" else statistics.median(ratios)
+        pairs = zip(times["full"], times[name], strict=True)
+        times_full = (
+            None if name == "full" else statistics.median(full / own for full, own in pairs)
+        )
         state = int(caches[name].row_stats().bytes.sum())
         median, least = statistics.median(times[name]), min(times[name])
         rows.append(Timing(name, backend.budget, median, least, times_full, state))
     return rows
-
-
-def layer_bytes(shape: Shape, *backends: Backend) -> int:
-    """Bytes of a prompt and of its copies; a method that keeps all has room for as many again."""
-    return (1 + 2 * sum(backend.keeps_all for backend in backends)) * shape.cache_bytes
 
 
 def forward(cache: AttentionCache, q: Tensor, k: Tensor, v: Tensor, index: int = 0) -> Tensor:

@@ -17,11 +17,7 @@ from experiments.cli.output import shown
 
 
 class Console(rich.console.Console):
-    """A console of rich that shows text by `output.shown`, wherever in a table or bar it is.
-
-    Args:
-        stderr: write there instead of to stdout.
-    """
+    """A console of rich that shows text by `output.shown`, wherever in a table or bar it is."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         stream = sys.stderr if stderr else sys.stdout

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from typing import Any, NoReturn
 
 from attention.errors import InvalidValue
-from experiments.cli.output import careful, shown, written
+from experiments.cli.output import careful, shown
 from experiments.cli.parser import Parser, add_json, nearest
 
 #: Noun, which is also its module, and what it does. A module defines `EXAMPLES`,
@@ -63,8 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     with careful():
         try:
-            with _ended_like_ctrl_c(), written():
-                return _dispatch(arguments)
+            with _ended_like_ctrl_c():
+                try:
+                    return _dispatch(arguments)
+                finally:  # while a fault can be reported
+                    if sys.stdout:
+                        sys.stdout.flush()
         except KeyboardInterrupt:
             print("lil: interrupted", file=sys.stderr)
             return 130
@@ -85,10 +89,11 @@ def _ended_like_ctrl_c() -> Iterator[None]:
     def interrupt(_number: int, _frame: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    names = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    # A signal that is ignored stays so: nohup means it.
-    numbers = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    numbers = []
+    if threading.current_thread() is threading.main_thread():
+        # A signal that is ignored stays so: nohup means it.
+        both = (signal.SIGTERM, signal.SIGHUP)
+        numbers = [number for number in both if signal.getsignal(number) is signal.SIG_DFL]
     for number in numbers:
         signal.signal(number, interrupt)
     try:
@@ -99,7 +104,13 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    _require_readable(arguments)
+    for argument in arguments:
+        if argument.startswith("--") and argument.endswith("=--"):  # argparse makes a list of it
+            raise InvalidValue(argument.partition("=")[0], "--", "another value")
+        try:
+            os.fsencode(argument)
+        except UnicodeEncodeError as error:
+            raise InvalidValue("argument", argument, "whole characters") from error
     parser = Parser(
         prog="lil",
         description="Less is Less: what sparse attention saves, what it costs, how to stop it.",
@@ -136,23 +147,11 @@ def _dispatch(arguments: list[str]) -> int:
     return _run(module, args)
 
 
-def _require_readable(arguments: Sequence[str]) -> None:
-    for argument in arguments:
-        try:
-            os.fsencode(argument)
-        except UnicodeEncodeError as error:
-            raise InvalidValue("argument", argument, "whole characters") from error
-        flag, _, value = argument.partition("=")
-        if value == "--" and flag.startswith("--"):  # argparse makes a list of it
-            raise InvalidValue(flag, value, "another value")
-
-
 def _run(module: Any, args: argparse.Namespace) -> int:
     from experiments.cli.console import Console
 
     if not args.json:
-        code: int = module.command(args, Console()).code
-        return code
+        return int(module.command(args, Console()).code)
     out = sys.stdout
     # Whatever a library prints goes elsewhere: stdout holds the document alone.
     with contextlib.redirect_stdout(sys.stderr):

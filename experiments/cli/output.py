@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
 from attention.errors import InvalidValue
@@ -31,15 +31,6 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
-def encodable(text: str, encoding: str, errors: str = "strict") -> str:
-    """A text in characters that an encoding has; others become question marks."""
-    try:
-        text.encode(encoding, errors)
-    except UnicodeEncodeError:  # a lone surrogate is no character in any encoding
-        return text.encode(encoding, "replace").decode(encoding)
-    return text
-
-
 class _Careful:
     """A stream that takes any text, and keeps the first fault of what lies below it.
 
@@ -48,12 +39,11 @@ class _Careful:
 
     Args:
         stream: what is written to.
-        name: what a message calls it.
-        needed: whether a fault is raised. A log that cannot be written is no reason to stop.
+        name: what a message calls it; None where a fault is no reason to stop, as of a log.
     """
 
-    def __init__(self, stream: TextIO, name: str, needed: bool) -> None:
-        self._stream, self._name, self._needed = stream, name, needed
+    def __init__(self, stream: TextIO, name: str | None) -> None:
+        self._stream, self._name = stream, name
         self.fault: OSError | None = None
         self.styled = _Styled(self)
 
@@ -65,15 +55,11 @@ class _Careful:
         return len(text)
 
     def put(self, text: str) -> None:
-        """Write as it is."""
+        """Write as it is; characters that the stream's encoding lacks become question marks."""
         if encoding := getattr(self._stream, "encoding", None):
-            text = encodable(text, encoding, getattr(self._stream, "errors", None) or "strict")
+            text = text.encode(encoding, "replace").decode(encoding)
         with self._faults():
             self._stream.write(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.write(line)
 
     def flush(self) -> None:
         with self._faults():
@@ -87,7 +73,7 @@ class _Careful:
             self.fault = error
             if isinstance(error, BrokenPipeError):  # the reader (head, less) has gone
                 raise
-            if self._needed:
+            if self._name is not None:
                 allowed = f"a file or pipe that can be written to ({error.strerror})"
                 raise InvalidValue("output", self._name, allowed) from error
 
@@ -97,13 +83,10 @@ class _Styled:
 
     def __init__(self, stream: _Careful) -> None:
         self._stream = stream
+        self.write = stream.put
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        self._stream.put(text)
-        return len(text)
 
 
 @contextlib.contextmanager
@@ -116,43 +99,14 @@ def careful() -> Iterator[None]:
     """
     before = sys.stdout, sys.stderr
     # A process may have been started without them.
-    out, err = (
-        stream and _Careful(stream, name, needed)
-        for stream, name, needed in zip(before, ("stdout", "stderr"), (True, False), strict=True)
-    )
-    sys.stdout, sys.stderr = cast(TextIO, out), cast(TextIO, err)
+    streams = [x and _Careful(x, name) for x, name in zip(before, ("stdout", None), strict=True)]
+    sys.stdout, sys.stderr = cast("list[TextIO]", streams)
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
-        for stream in (out, err):
+        for stream in streams:
             if stream and stream.fault:
-                _discard(stream)
-
-
-@contextlib.contextmanager
-def written() -> Iterator[None]:
-    """Write what still waits to be written, while its faults can be reported.
-
-    Raises:
-        InvalidValue, BrokenPipeError: as in `careful`.
-    """
-    try:
-        yield
-    except SystemExit:  # as after --help
-        _flush()
-        raise
-    _flush()
-
-
-def _flush() -> None:
-    if sys.stdout:
-        sys.stdout.flush()
-
-
-def _discard(stream: _Careful) -> None:
-    """Python flushes once more when it ends, which would fail again and change the exit code."""
-    with contextlib.suppress(OSError, ValueError):  # a stream in memory has no number
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+                # Python flushes once more when it ends, which would change the exit code.
+                with contextlib.suppress(OSError, ValueError):  # a stream in memory has no number
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

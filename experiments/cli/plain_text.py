@@ -12,6 +12,7 @@ from experiments.grid import models
 from experiments.grid.data import rows as data_rows
 from experiments.store.labels import labels
 from lil import Detector, Verdict
+from lil.detectors import require_stop
 
 #: Characters of a text that are shown by default.
 SHOWN = 2000
@@ -53,39 +54,72 @@ class TextStop(TypedDict):
     evidence: dict[str, object] | None
 
 
-def require_texts(detectors: Sequence[Detector]) -> None:
-    """Refuse detectors that need more than a text, or go on after a verdict.
+def over_texts(
+    file: Path,
+    name: str | None,
+    column: str | None,
+    detectors: Sequence[Detector],
+    console: Console,
+) -> dict[str, Any]:
+    """Print where each detector would have stopped each text of a JSONL or CSV file.
+
+    Args:
+        name: of the model whose tokens are counted.
+        column: that holds the texts; None for one of `COLUMNS`. A column `prompt` is the text
+            before.
+
+    Returns:
+        The document.
 
     Raises:
-        InvalidValue: a detector reads hidden states, or its action writes on.
+        InvalidValue: no tokenizer, a line that cannot be used, or a detector that reads hidden
+            states or writes on.
     """
-    from lil.detectors import require_stop
-
+    if name is None:
+        allowed = "--tokenizer MODEL for texts: detectors count the tokens of a model"
+        raise InvalidValue("tokenizer", None, allowed)
     for detector in detectors:
         if detector.signals:
             allowed = "one that reads texts: hidden states of a text from elsewhere are not known"
             raise InvalidValue("detector", detector.name, allowed)
         require_stop(detector, "what would follow in a text from elsewhere nobody knows")
+    rows = data_rows.file_rows(file, None, None, 0).rows
+    if not rows:
+        raise InvalidValue("file", str(file), "a file with at least one text")
+    texts = [_text(row, column) for row in rows]
+    tokenizer = models.find_tokenizer(name)
+    for detector in detectors:
+        detector.require_tokens(tokenizer.table)
+    names, documents = labels(detectors), []
+    for row, (text, prompt) in zip(rows, texts, strict=True):
+        pieces = tokenizer.pieces(text)
+        stops = [
+            _stop(label, pieces, detector.watch(prompt.encode()).update(pieces))
+            for label, detector in zip(names, detectors, strict=True)
+        ]
+        about = {"id": data_rows.id_of(row, _IDS), "place": row.place, "tokens": len(pieces)}
+        documents.append(about | {"detectors": stops})
+    lines = [(text["id"], stop) for text in documents for stop in text["detectors"]]
+    cells = [(id_, stop["detector"], *_counts(stop)) for id_, stop in lines[:_LINES]]
+    columns = ("text", "detector", "tokens", "fired at", "left")
+    console.print(table("texts", columns, cells, left=columns[:2]))
+    if len(lines) > _LINES:
+        console.line(f"{len(lines) - _LINES:,} lines more; --json has them all")
+    summary = [_summed(label, [stop for _, stop in lines]) for label in names]
+    for total in summary:
+        saved = (
+            "" if total["token_savings"] is None else f", {100 * total['token_savings']:.1f}% saved"
+        )
+        console.line(
+            f"{total['label']}: {total['stopped']:,} of {total['texts']:,} texts stopped, "
+            f"{total['kept']:,} of {total['tokens']:,} tokens left{saved}"
+        )
+    params = [{"name": detector.name, **detector.params()} for detector in detectors]
+    every = [row | own for row, own in zip(summary, params, strict=True)]
+    return {"file": str(file), "tokenizer": name, "detectors": every, "texts": documents}
 
 
-def stops_of(
-    pieces: Sequence[bytes], detectors: Sequence[Detector], prompt: bytes = b""
-) -> list[TextStop]:
-    """Where each detector would have stopped a text, read to its end.
-
-    Args:
-        pieces: bytes of its tokens.
-        detectors: that read texts alone.
-        prompt: the text before it.
-    """
-    return [
-        stop_of(label, pieces, detector.watch(prompt).update(pieces))
-        for label, detector in zip(labels(detectors), detectors, strict=True)
-    ]
-
-
-def stop_of(label: str, pieces: Sequence[bytes], verdict: Verdict | None) -> TextStop:
-    """A verdict, or none, on a text of these pieces."""
+def _stop(label: str, pieces: Sequence[bytes], verdict: Verdict | None) -> TextStop:
     left = len(pieces) if verdict is None else verdict.token
     return {
         "detector": label,
@@ -98,87 +132,9 @@ def stop_of(label: str, pieces: Sequence[bytes], verdict: Verdict | None) -> Tex
     }
 
 
-def sentence(stop: TextStop) -> str:
-    """A verdict in words."""
-    if stop["fired_at"] is None:
-        return f"{stop['detector']} does not stop it ({stop['tokens']:,} tokens)"
-    left = 100 * stop["kept"] / stop["tokens"]
-    return (
-        f"{stop['detector']} stops it at token {stop['fired_at']:,} of {stop['tokens']:,}: "
-        f"{stop['kept']:,} tokens ({stop['kept_bytes']:,} bytes, {left:.0f}%) are left"
-    )
-
-
-def over_texts(
-    file: Path,
-    tokenizer: str | None,
-    column: str | None,
-    detectors: Sequence[Detector],
-    console: Console,
-) -> dict[str, Any]:
-    """Print where each detector would have stopped each text of a file; returns the document.
-
-    Args:
-        file: JSONL or CSV; a column `prompt` is the text before.
-        tokenizer: the name of the model whose tokens are counted.
-        column: that holds the texts; None for one of `COLUMNS`.
-        detectors: that read texts alone.
-
-    Raises:
-        InvalidValue: no tokenizer, a line that cannot be used, or a detector that cannot work here.
-    """
-    if tokenizer is None:
-        allowed = "--tokenizer MODEL for texts: detectors count the tokens of a model"
-        raise InvalidValue("tokenizer", None, allowed)
-    require_texts(detectors)
-    rows = data_rows.file_rows(file, None, None, 0).rows
-    if not rows:
-        raise InvalidValue("file", str(file), "a file with at least one text")
-    texts = [_text(row, column) for row in rows]
-    model = models.find_tokenizer(tokenizer)
-    for detector in detectors:
-        detector.require_tokens(model.table)
-    stopped: list[dict[str, Any]] = []
-    for row, (text, prompt) in zip(rows, texts, strict=True):
-        pieces = model.pieces(text)
-        about = {"id": data_rows.id_of(row, _IDS), "place": row.place, "tokens": len(pieces)}
-        stopped.append(about | {"detectors": stops_of(pieces, detectors, prompt.encode())})
-    lines = [(text["id"], stop) for text in stopped for stop in text["detectors"]]
-    cells: list[tuple[str, ...]] = [
-        (
-            id_,
-            stop["detector"],
-            f"{stop['tokens']:,}",
-            "—" if stop["fired_at"] is None else f"{stop['fired_at']:,}",
-            f"{stop['kept']:,}",
-            f"{100 * stop['kept'] / stop['tokens']:.0f}" if stop["tokens"] else "—",
-        )
-        for id_, stop in lines[:_LINES]
-    ]
-    names: tuple[str, ...] = ("text", "detector", "tokens", "fired at", "left", "%")
-    console.print(table("texts", names, cells, left=names[:2]))
-    if len(lines) > _LINES:
-        console.line(f"{len(lines) - _LINES:,} lines more; --json has them all")
-    summary = [_summed(label, [stop for _, stop in lines]) for label in labels(detectors)]
-    cells = [
-        (
-            row["label"],
-            *(f"{row[key]:,}" for key in ("stopped", "tokens", "kept")),
-            "—" if row["token_savings"] is None else f"{100 * row['token_savings']:.1f}%",
-        )
-        for row in summary
-    ]
-    names = ("detector", "stopped", "tokens", "left", "tokens saved")
-    console.print(table(f"{len(stopped):,} texts", names, cells, left=names[:1]))
-    return {
-        "file": str(file),
-        "tokenizer": tokenizer,
-        "detectors": [
-            {**row, "name": detector.name, **detector.params()}
-            for row, detector in zip(summary, detectors, strict=True)
-        ],
-        "texts": stopped,
-    }
+def _counts(stop: TextStop) -> tuple[str, str, str]:
+    fired = "—" if stop["fired_at"] is None else f"{stop['fired_at']:,}"
+    return f"{stop['tokens']:,}", fired, f"{stop['kept']:,}"
 
 
 def _text(row: data_rows.Row, column: str | None) -> tuple[str, str]:

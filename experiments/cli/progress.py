@@ -28,7 +28,7 @@ from experiments.sweep import result_writer
 class Bars(result_writer.Progress):
     """A sweep's progress: runs done, the configuration at work, tokens a second, time left.
 
-    The bar moves by expected tokens, not by runs: hard problems come last and take longest.
+    It moves by expected tokens, not by runs: hard problems come last and take longest.
 
     Args:
         names: what data sets are called, where that is not their own name.
@@ -37,15 +37,13 @@ class Bars(result_writer.Progress):
     def __init__(self, names: Mapping[str, str] | None = None) -> None:
         self._names = names or {}
         self.console = Console(stderr=True)
-        width = self.console.width
-        # The configuration gives way to the numbers, and the bar to the configuration.
+        # The configuration gives way to the numbers.
         rest = Column(no_wrap=True, overflow="ellipsis", ratio=1)
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.fields[runs]}"),
-            *([BarColumn(bar_width=width - 90)] if width >= 100 else []),
             TaskProgressColumn(),
-            *([TextColumn("{task.fields[rate]}")] if width >= 72 else []),
+            *([TextColumn("{task.fields[rate]}")] if self.console.width >= 72 else []),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -57,7 +55,7 @@ class Bars(result_writer.Progress):
         )
         self._task = self._progress.add_task("", total=None, runs="", rate="")
         self._runs = self._done = self._tokens = 0
-        self._finished_weight = self._total_weight = 0.0
+        self._finished = self._total = 0.0
         self._started = monotonic()
 
     def __enter__(self) -> Bars:
@@ -68,7 +66,6 @@ class Bars(result_writer.Progress):
         self._progress.stop()
 
     def plan(self, runs: int, stored: int, weight: float) -> None:
-        """Take the number of runs, how many the store has, and the expected tokens left."""
         self._runs, self._done = runs, stored
         self._started = monotonic()
         if stored:
@@ -78,21 +75,19 @@ class Bars(result_writer.Progress):
         self._move(0.0, weight)
 
     def configuration(self, configuration: Configuration, datasets: Sequence[str] = ()) -> None:
-        """Name the configuration that begins, with its data sets; by default the cell's own."""
         names = (self._names.get(name, name) for name in datasets or (configuration.dataset,))
         text = f"{configuration.name} · {', '.join(names)}"
         self._progress.update(self._task, description=text)
-        if not self.console.is_terminal:  # a log file gets a line instead of a moving bar
-            gone = monotonic() - self._started
-            left = "time left not known yet"
-            if self._finished_weight:
-                share = (self._total_weight - self._finished_weight) / self._finished_weight
-                left = f"{_clock((monotonic() - self._started) * share)} left"
-            times = f"{self._rate()}, {_clock(gone)} so far, {left}"
-            self.note(f"{self._done}/{self._runs} runs, {times}: {text}")
+        if self.console.is_terminal:
+            return
+        # A log file gets a line instead of a moving bar.
+        taken, left = monotonic() - self._started, "time left not known yet"
+        if self._finished:
+            left = f"{_clock(taken * (self._total - self._finished) / self._finished)} left"
+        times = f"{self._rate()}, {_clock(taken)} so far, {left}"
+        self.note(f"{self._done}/{self._runs} runs, {times}: {text}")
 
     def step(self, tokens: int) -> None:
-        """Count tokens decoded since the last call."""
         self._tokens += tokens
         self._progress.update(self._task, rate=self._rate())
 
@@ -101,27 +96,23 @@ class Bars(result_writer.Progress):
 
     def _move(self, finished: float, total: float) -> None:
         """Move the bar; where there is nothing to do, all of it is done."""
-        self._finished_weight, self._total_weight = finished, total
+        self._finished, self._total = finished, total
         done, runs = (finished if total else 1.0), f"{self._done}/{self._runs}"
         self._progress.update(self._task, total=total or 1.0, completed=done, runs=runs)
 
     def run_done(self, weight: float) -> None:
-        """Count a run that ended."""
         self._done += 1
-        self._move(self._finished_weight + weight, self._total_weight)
+        self._move(self._finished + weight, self._total)
 
     def weigh(self, weight: float) -> None:
-        """Take a better estimate of the work left."""
-        self._move(self._finished_weight, self._finished_weight + weight)
+        self._move(self._finished, self._finished + weight)
 
     def more(self, runs: int, weight: float) -> None:
-        """Add runs that have turned out to be needed."""
         self._runs += runs
-        self._move(self._finished_weight, self._total_weight + weight)
+        self._move(self._finished, self._total + weight)
 
     def note(self, text: str) -> None:
-        """Print something a reader should know."""
-        self.console.print(f"lil: {text}", highlight=False, markup=False, soft_wrap=True)
+        self.console.line(f"lil: {text}")
 
 
 def _clock(seconds: float) -> str:

@@ -89,10 +89,9 @@ def report_of(study: Study, detectors: Sequence[Detector]) -> Report:
 def show(study: Study, console: Console, outputs: Outputs) -> ShownReport:
     """Print tables, the figures' and the page's paths and the headline, and write those files."""
     report = report_of(study, study.detectors)
-    grids = tables.every_grid(report)
+    grids, sets = tables.every_grid(report), chart_sets(report)
     for grid in grids:
         console.print(tables.rich_table(grid, console.width))
-    sets = chart_sets(report)
     paths: list[Path] = []
     page: PageFile | None = None
     errors: list[InvalidValue] = []
@@ -111,12 +110,12 @@ def show(study: Study, console: Console, outputs: Outputs) -> ShownReport:
     for path in paths:
         console.line(f"figure: {path}")
     if page is not None:
-        console.line(_described(page))
+        some = f", {page.packed:,} of {page.of:,} traces in it" if page.packed < page.of else ""
+        console.line(f"page: {page.path}{some}")
     if errors:
         notify([f"error: {'; '.join(map(str, errors))}"])
     _print_counts(report, console)
-    console.print()
-    console.print(report.headline, style="bold", highlight=False, markup=False)
+    console.line(f"\n{report.headline}", style="bold")
     about |= {
         "headline": report.headline,
         "figures": [str(path) for path in paths],
@@ -137,25 +136,16 @@ def document_of(report: Report, about: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _described(page: PageFile) -> str:
-    line = f"page: {page.path}"
-    if page.packed < page.of:
-        line += f", {page.packed:,} of {page.of:,} traces in it"
-    return line
-
-
 def _print_counts(report: Report, console: Console) -> None:
     """Print how many tokens were reused, how many runs failed, and warnings of the sweeps."""
     plain = [sample for sample in report.samples if sample.detector == "none"]
     reused = sum(sample.reused_tokens for sample in plain)
-    failed = sum(sample.status in ("error", "out_of_memory") for sample in plain)
-    console.print(
+    console.line(
         f"{reused:,} tokens were not decoded again but taken from full attention, where a sparse "
-        "backend still equals it; their cost is charged",
-        highlight=False,
+        "backend still equals it; their cost is charged"
     )
-    if failed:
-        console.print(f"{failed} runs failed; `status` and `message` of the store say why")
+    if failed := sum(sample.status in ("error", "out_of_memory") for sample in plain):
+        console.line(f"{failed} runs failed; `status` and `message` of the store say why")
     for notice in report.notices:
         if notice not in report.study.warnings:  # those were printed when it was opened
-            console.print(notice, markup=False, highlight=False)
+            console.line(notice)

@@ -13,14 +13,11 @@ from experiments.grid.plan import Run
 from experiments.store.labels import penalty_labels
 from experiments.store.study import Study
 
-#: Runs that a message names.
-_NAMED = 6
-
-#: Characters of an id that are enough to mean it: a shorter word is a problem's number.
-_LEAST = 4
+_LISTED = 6  # runs that a message names
+_LEAST_OF_ID = 4  # a shorter word is a problem's number
 
 
-class _Named(NamedTuple):
+class _NamedRun(NamedTuple):
     """A run and the words for it: the id of its problem, backend and budget first."""
 
     study: Study
@@ -28,16 +25,11 @@ class _Named(NamedTuple):
     words: tuple[str, ...]
 
     def matches(self, word: str) -> bool:
-        """Whether a word is among them; of a problem's id the last part is enough.
-
-        `name(a=1,b=2)` stands for all of its parts.
-        """
-        if word in self.words or word == PurePosixPath(self.words[0]).name:
-            return True
+        """Whether a word is among them; `name(a=1,b=2)` stands for all of its parts."""
         name, bracket, inside = word.partition("(")
-        return (
-            inside.endswith(")") and {name, *split(inside[:-1])} <= {*self.words} and bool(bracket)
-        )
+        parts = {name, *split(inside[:-1])} if bracket and inside.endswith(")") else {word}
+        # Of a problem's id the last part is enough.
+        return parts <= {*self.words, PurePosixPath(self.words[0]).name}
 
 
 def find(studies: Sequence[Study], words: Sequence[str]) -> tuple[Study, Run]:
@@ -53,28 +45,28 @@ def find(studies: Sequence[Study], words: Sequence[str]) -> tuple[Study, Run]:
         InvalidValue: no run is that, or several are.
     """
     text = " ".join(words)
-    every = [named for study in studies for named in _named(study)]
+    every = [named for study in studies for named in _named_runs(study)]
     if not every:
         raise InvalidValue("run", text, "a run, of which this store has planned none")
     if not words:
-        raise InvalidValue("run", text, f"one of {_some(every)}, by id or by what it is")
-    known = {word for word in words if any(named.matches(word) for named in every)}
-    if len(words) == 1 and len(words[0]) >= _LEAST and not known:
-        # Two sweeps may have planned the same run: the newest counts.
+        raise InvalidValue("run", text, f"one of {_listed(every)}, by id or by what it is")
+    known = [word for word in words if any(named.matches(word) for named in every)]
+    if len(words) == 1 and not known and len(text) >= _LEAST_OF_ID:
+        # The newest sweep that has a run says how it counts.
         by_id = {named.run.id: named for named in reversed(every)}
-        fitting = [named for id_, named in by_id.items() if id_.startswith(words[0].lower())]
-        if len(fitting) == 1:
-            return fitting[0].study, fitting[0].run
-    for study in studies:  # the newest that has it
-        of_study = [named for named in every if named.study is study]
-        fitting = [named for named in of_study if all(map(named.matches, words))]
-        if len(fitting) == 1:
-            return study, fitting[0].run
-        if fitting:
-            allowed = f"what one run alone is; {len(fitting)} are: {_some(fitting)}"
+        matching = [named for id_, named in by_id.items() if id_.startswith(text.lower())]
+        if len(matching) == 1:
+            return matching[0].study, matching[0].run
+    for study in studies:
+        own = (named for named in every if named.study is study)
+        matching = [named for named in own if all(map(named.matches, words))]
+        if len(matching) == 1:
+            return study, matching[0].run
+        if matching:
+            allowed = f"what one run alone is; {len(matching)} are: {_listed(matching)}"
             raise InvalidValue("run", text, allowed)
     wrong = next((word for word in words if word not in known), text)
-    allowed = f"the beginning of an id, or what a run is, such as {_some(every)}"
+    allowed = f"the beginning of an id, or what a run is, such as {_listed(every)}"
     near = dict.fromkeys(part for named in every for part in named.words)
     raise InvalidValue("run", wrong, allowed, list(near))
 
@@ -84,7 +76,7 @@ def parameters(backend: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in backend.items() if name not in ("name", "budget")}
 
 
-def _named(study: Study) -> Iterator[_Named]:
+def _named_runs(study: Study) -> Iterator[_NamedRun]:
     every = study.plan.configurations
     datasets = dataset_labels([configuration.dataset for configuration in every])
     for configuration, penalty in zip(every, penalty_labels(study.plan), strict=True):
@@ -96,15 +88,15 @@ def _named(study: Study) -> Iterator[_Named]:
             words = [run.item_id, str(backend["name"]), *budget, *rest]
             if study.plan.samples_per_problem > 1:
                 words.append(f"sample {run.sample_index}")
-            yield _Named(study, run, tuple(words))
+            yield _NamedRun(study, run, tuple(words))
 
 
-def _some(runs: Sequence[_Named]) -> str:
+def _listed(runs: Sequence[_NamedRun]) -> str:
     """The first of some runs by id, with what tells them from each other."""
     common = set.intersection(*({*named.words} for named in runs))
-    shown = []
-    for named in runs[:_NAMED]:
+    listed = []
+    for named in runs[:_LISTED]:
         special = [word for word in named.words[4:] if word not in common]
-        shown.append(f"{named.run.id[:8]} ({' '.join([*named.words[:4], *special])})")
-    more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
-    return ", ".join(shown) + more
+        listed.append(f"{named.run.id[:8]} ({' '.join([*named.words[:4], *special])})")
+    more = f" and {len(runs) - _LISTED} more" if len(runs) > _LISTED else ""
+    return ", ".join(listed) + more

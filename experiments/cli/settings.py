@@ -84,18 +84,16 @@ def _flag(key: dataclasses.Field[Any]) -> str | None:
 
 
 def _default(key: str, usual: Sequence[Config]) -> str:
-    """The value a preset gives a key, and another preset where it takes effect by itself."""
+    """The value a preset gives a key, and that of another preset where it differs."""
     ours, other = (typed(getattr(config, key)) for config in usual)
-    return (
-        ours if ours == other or key in ("models", "datasets") else f"{ours}; of your own {other}"
-    )
+    same = ours == other or key in ("models", "datasets")
+    return ours if same else f"{ours}; of your own {other}"
 
 
 def config_from(args: argparse.Namespace, **fixed: Any) -> tuple[str, Config]:
-    """The preset's name and the configuration a command line asks for.
+    """The preset's name and the configuration that the flags of `add_config_flags` ask for.
 
     Args:
-        args: parsed flags of `add_config_flags`.
         fixed: keys the command decides itself, over everything else.
 
     Raises:
@@ -105,21 +103,18 @@ def config_from(args: argparse.Namespace, **fixed: Any) -> tuple[str, Config]:
     for assignment in args.set:
         for key, value in parse_assignment(assignment).items():
             before = overrides.get(key)
-            if before is None or not isinstance(value, dict):
-                overrides[key] = value
-                continue
-            if not all(map(_are_tables, (before, value))):
-                allowed = f"one kind of value for {key}, which was set to {before!r} before"
-                raise InvalidValue("--set", assignment, allowed)
-            overrides[key] = merged(key, before, value)
+            if before is not None and isinstance(value, dict):
+                tables = (
+                    [*before.values(), *value.values()] if isinstance(before, dict) else [before]
+                )
+                if not all(isinstance(table, dict) for table in tables):
+                    allowed = f"one kind of value for {key}, which was set to {before!r} before"
+                    raise InvalidValue("--set", assignment, allowed)
+                value = merged(key, before, value)
+            overrides[key] = value
     for declared in dataclasses.fields(Config):
         if (flag := getattr(args, declared.name, None)) is not None:
             overrides[declared.name] = flag
     overrides |= fixed
     preset = args.preset or default_preset(overrides)
     return preset, load(preset, overrides)
-
-
-def _are_tables(value: Any) -> bool:
-    """Whether it is a table of tables, as parameters by method are."""
-    return isinstance(value, dict) and all(isinstance(table, dict) for table in value.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,16 @@ from typing import Any
 from rich.markup import escape
 
 from attention.errors import InvalidValue
-from attention.spec import IMPORT_PATH
+from attention.spec import IMPORT_PATH, Spec
 from experiments.cli.console import Console, notify
 from experiments.cli.parser import Parser, comma_list
 from experiments.grid.config import check
-from experiments.grid.stored import paths_in, paths_set
 from experiments.store.files.filesystem import is_locked
 from experiments.store.labels import folder_labels
 from experiments.store.study import Study
 from experiments.store.sweeps import read_all
 from lil import Detector
+from lil.detectors import DETECTORS
 
 DEFAULT_STORE = "lil-out/demo"
 
@@ -37,8 +37,8 @@ class OpenedStudy:
 
 def add_store(parser: Parser, also: str = "") -> None:
     """Add the folder of a sweep, by default the demo's."""
-    words = f"folder of a sweep ({DEFAULT_STORE}){also}"
-    parser.add_argument("store", nargs="?", default=DEFAULT_STORE, help=words)
+    text = f"folder of a sweep ({DEFAULT_STORE}){also}"
+    parser.add_argument("store", nargs="?", default=DEFAULT_STORE, help=text)
 
 
 def add_sweep_flags(parser: Parser) -> None:
@@ -75,35 +75,27 @@ def add_scorer_flag(parser: Parser) -> None:
     )
 
 
-def to_load(
-    args: argparse.Namespace, detectors: Iterable[str] = (), settings: Iterable[str] = ()
-) -> frozenset[str]:
-    """The import paths that were typed: of --load, of detectors and of values to try.
+def to_load(args: argparse.Namespace, *typed: Spec) -> frozenset[str]:
+    """The import paths that the user typed: those of --load and of what he asks for.
 
     Raises:
         InvalidValue: --load has something else.
     """
-    typed = comma_list(args.load or "")
-    for path in typed:
+    load = comma_list(args.load or "")
+    for path in load:
         if not IMPORT_PATH.fullmatch(path):
             raise InvalidValue("load", path, "import paths module:Class, separated by commas")
-    return frozenset([*typed, *paths_in(detectors), *paths_set(settings)])
+    return frozenset([*load, *(path for spec in typed for path in spec.paths)])
 
 
-def typed_detectors(text: str | None) -> tuple[str, ...]:
-    """The detectors of a flag --detector, each as it was typed; a calibrated file is read."""
-    detectors: tuple[str, ...]
+def typed_detectors(text: str | None) -> list[Spec]:
+    """The detectors of a flag --detector; a calibrated file is read."""
     detectors = check({"detectors": text or "none"}, "--detector")["detectors"]
-    return detectors
+    return [DETECTORS.spec(entry) for entry in detectors]
 
 
 def open_store(folder: Path, load: Collection[str] = (), scorer: str | None = None) -> Study:
     """A store as its sweeps left it; its warnings are printed on stderr.
-
-    Args:
-        folder: of the store.
-        load: import paths that were typed.
-        scorer: the user's own.
 
     Raises:
         InvalidValue: no store there, or a scorer that it does not name.
@@ -113,20 +105,27 @@ def open_store(folder: Path, load: Collection[str] = (), scorer: str | None = No
     return study
 
 
+def judged_studies(studies: Sequence[Study], scorer: str | None) -> list[Study]:
+    """The same, with the user's scorer where a store names it.
+
+    Raises:
+        InvalidValue: none of them names it.
+    """
+    if scorer is None:
+        return list(studies)
+    if not any(study.needs_any(scorer) for study in studies):
+        return [study.judged_by(scorer) for study in studies]  # says which there are
+    return [s.judged_by(scorer) if s.needs_any(scorer) else s for s in studies]
+
+
 def open_stores(
     folders: Sequence[Path],
     sweep: str | None,
-    detectors: Sequence[str] = (),
+    detectors: Sequence[Spec] = (),
     load: Collection[str] = (),
     scorer: str | None = None,
 ) -> list[OpenedStudy]:
-    """The studies a command line asks for; their warnings are printed on stderr.
-
-    Args:
-        folders, sweep: which.
-        detectors: shown with those of the stores, as they were typed.
-        load: import paths that were typed.
-        scorer: the user's own.
+    """The studies that a command line asks for; their warnings are printed on stderr.
 
     Raises:
         InvalidValue: no store there, no such sweep, a store given twice, or a scorer that none of
@@ -135,7 +134,7 @@ def open_stores(
     _require_distinct(folders)
     if len(folders) > 1 and sweep not in (None, "last", "all"):
         raise InvalidValue("sweep", sweep, "last or all where there are several stores")
-    studies = []
+    opened = []
     for folder, label in zip(folders, folder_labels(folders), strict=True):
         every = Study.each(folder, load) if sweep == "all" else [Study.open(folder, sweep, load)]
         for study in every:
@@ -143,16 +142,11 @@ def open_stores(
             if len(every) > 1:
                 newest = study.sweeps[0].id
                 name, figures = f"{label}@{newest}", figures / newest
-            studies.append(OpenedStudy(name, study.with_detectors(detectors), figures))
-    if scorer is not None:
-        # Where none of them names it, the first says which there are.
-        needing = [x.label for x in studies if x.study.needs_any(scorer)] or [studies[0].label]
-        studies = [
-            replace(x, study=x.study.judged_by(scorer)) if x.label in needing else x
-            for x in studies
-        ]
-    notify(notice for opened in studies for notice in opened.study.warnings)
-    return studies
+            typed = list(map(str, detectors))
+            opened.append(OpenedStudy(name, study.with_detectors(typed), figures))
+    studies = judged_studies([x.study for x in opened], scorer)
+    notify(notice for study in studies for notice in study.warnings)
+    return [replace(x, study=study) for x, study in zip(opened, studies, strict=True)]
 
 
 def list_sweeps(folders: Sequence[Path], console: Console) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from attention.errors import InvalidValue
 from attention.identity import version_of
 from attention.registry import Registry, following, parameters
-from attention.spec import parse, paths, setting, values
+from attention.spec import parse, paths
 from experiments.grid.config import Config
 from experiments.grid.identity import Configuration
 from lil.detectors import DETECTORS
@@ -59,14 +59,6 @@ def paths_in(detectors: Iterable[str]) -> Iterator[str]:
     """The import paths of detectors as they are typed, and of what their brackets name."""
     for entry in detectors:
         yield from DETECTORS.spec(entry).paths
-
-
-def paths_set(settings: Iterable[str]) -> Iterator[str]:
-    """The import paths of `NAME.PARAMETER=VALUE,...`, as names and as values."""
-    for text in settings:
-        keys, raw = setting("detector_params." + text.removeprefix("detector_params."))
-        yield from (key for key in keys if ":" in key)
-        yield from paths(values(raw))
 
 
 def backend_of(config: Config, configuration: Configuration) -> Backend:

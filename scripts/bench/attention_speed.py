@@ -266,7 +266,7 @@ def _read_bytes(cache: AttentionCache, shape: Shape) -> int:
     seen = cache.seen.cpu().numpy()
     tokens = int(layer.reads(seen).sum()) * shape.kv_heads
     entries = int(layer.cost(seen).sum()) - tokens
-    return int(2 * tokens + entries) * shape.bytes_per_key
+    return int(2 * tokens + entries) * shape.head_size * shape.torch_dtype.itemsize
 
 
 @one_message

@@ -13,6 +13,8 @@ from experiments.cli import main
 from experiments.grid import scoring
 from experiments.grid.data.prompts import unknown_words
 from experiments.grid.presets import load
+from experiments.store import manifest
+from experiments.store.files import filesystem, records
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ CASES = [
     ("unknown noun", "sweeep", ["sweeep", "did you mean 'sweep'"]),
     ("unknown preset", "sweep --preset dmeo", ["preset = 'dmeo'", "did you mean 'demo'"]),
     ("unknown key", "sweep --preset unknown_key.toml", ["'bugdets'", "did you mean 'budgets'"]),
-    ("a parameter without its table", "sweep --set distinct.n=60", ["detector_params.distinct="]),
+    ("a parameter without its table", "sweep --set distinct.n=60", ["detector_params.distinct.n="]),
     ("an empty name", "sweep --out=", ["out = ''"]),
     ("an empty page", "sweep --page=", ["page = ''"]),
     ("a page that is a folder", "sweep --page headless", ["page = 'headless'"]),
@@ -154,13 +156,12 @@ def _listing(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
 
 
-@pytest.mark.parametrize("dataset", ["good.jsonl"])
 def test_a_dry_run_without_the_judge_of_mathematics(
-    dataset: str, place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (place / "good.jsonl").write_text('{"question": "a", "answer": "\\\\frac{1}{2}"}\n')
-    monkeypatch.setattr(scoring.importlib.util, "find_spec", lambda _name: None)
-    assert main(["sweep", "--dry-run", "--model", "model", "--dataset", dataset]) == 2
+    monkeypatch.setattr(scoring, "has_math_verify", lambda: False)
+    assert main(["sweep", "--dry-run", "--model", "model", "--dataset", "good.jsonl"]) == 2
     assert "math-verify" in capfd.readouterr().err
 
 
@@ -186,23 +187,17 @@ def test_none_is_no_detector(value: object) -> None:
 def test_a_full_disk_is_one_message(
     place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from experiments.store import manifest
-    from experiments.store.files import filesystem as disk
-    from experiments.store.files import records
-
     def refuse(_self: object, _blob: bytes) -> int:
-        with disk.disk(place / "out"):
+        with filesystem.filesystem_errors(place / "out"):
             raise OSError(28, "No space left on device")
-        return 0
 
     monkeypatch.setattr(records.Writer, "write", refuse)
     small = ["--preset", "demo-small", "--limit", "1", "--max-new-tokens", "3", "--json"]
     code = main(["sweep", "--model", "model", "--out", "out", *small])
     out, err = capfd.readouterr()
     assert (code, out) == (2, "")
-    errors = [line for line in err.splitlines() if line.startswith("lil: error")]
-    assert len(errors) == 1
-    assert "space left" in errors[0]
+    (error,) = [line for line in err.splitlines() if line.startswith("lil: error")]
+    assert "space left" in error
     assert "Traceback" not in err
     assert manifest.read(place / "out")["status"] == "failed"
 

@@ -30,14 +30,6 @@ from experiments.sweep import decoder, runner
 ROOT = Path(__file__).parents[2]
 CapFd = pytest.CaptureFixture[str]
 
-# In the order of the specification.
-ROW_KEYS = [
-    *("model", "dataset", "backend", "budget", "penalty", "detector", "action", "n", "accuracy"),
-    *("accuracy_low", "accuracy_high", "accuracy_change", "mean_tokens", "length_ratio"),
-    *("length_ratio_low", "length_ratio_high", "token_savings", "finished", "capped", "stopped"),
-    *("errors", "keys_kept_max", "keys_read_mean", "keys_read_max", "dense_layer_keys_read_mean"),
-    *("compression_ratio", "repetition_rate", "decode_sec", "keys_read_per_solved"),
-]
 GYM = 'open("marker", "w").write("ran")\n'
 
 
@@ -64,9 +56,9 @@ def test_a_sweep_prints_its_results(swept: tuple[Path, list[str]], capfd: CapFd)
     out, command = swept
     capfd.readouterr()
     assert main([flag for flag in command if flag != "--no-figures"]) == 0
-    printed, said = capfd.readouterr()
-    assert "15 of 15 runs are in the store already" in said
-    assert "0 runs decoded" in said
+    printed, messages = capfd.readouterr()
+    assert "15 of 15 runs are in the store already" in messages
+    assert "0 runs decoded" in messages
     assert "easy: 3 problems" in printed
     for number in (1, 2, 3):
         assert f"figures/figure{number}" in printed
@@ -82,8 +74,7 @@ def test_sweep_and_report_give_the_same_document(
     assert set(document) == {"manifest", "rows", "pooled", "stopping"}
     rows = document["rows"]
     assert len(rows) == 5 * 2
-    assert list(columns())[: len(ROW_KEYS)] == ROW_KEYS
-    assert all(list(row)[: len(ROW_KEYS)] == ROW_KEYS for row in rows)
+    assert all(list(row) == list(columns()) for row in rows)
     assert {row["detector"] for row in rows} == {"none", "guardian"}
     assert document["manifest"]["status"] == "finished"
     files = [str(tmp_path / f"rows.{suffix}") for suffix in ("csv", "md", "tex")]
@@ -113,30 +104,15 @@ def test_two_stores_are_reported_with_all_that_each_has(
 
 def test_replay_takes_other_parameters(swept: tuple[Path, list[str]], capfd: CapFd) -> None:
     out = str(swept[0])
-    document = _json(capfd, "replay", out, "--f", "5,10", "--rate", "0.4,0.8", "--check-live")
+    document = _json(capfd, "replay", out, "--f", "5,10", "--rate", "0.4,0.8")
     assert list(document) == ["manifest", "rows", "pooled", "stopping"]
     labels = {f"guardian(f={f}, rate={rate})" for f in (5, 10) for rate in (0.4, 0.8)}
     assert {row["detector"] for row in document["rows"]} == {"none"} | labels
-    live = document["manifest"]["live"]
-    assert [agreement["traces"] for agreement in live] == [15] * 4
-    assert not any(agreement["differ"] for agreement in live)
-    assert sum(agreement["verdicts"] for agreement in live) > 0
     by_rate = _json(capfd, "replay", out, "--f", "10", "--rate", "0.8")["rows"]
     assert by_rate == _json(capfd, "replay", out, "--f", "10", "--t", "8")["rows"]
     alone = _json(capfd, "replay", out, "--set", "budget.tokens=7")["rows"]
     assert alone == _json(capfd, "replay", out, "--detector", "budget(tokens=7)")["rows"]
     assert alone == _json(capfd, "replay", out, "--set", "detector_params.budget.tokens=7")["rows"]
-
-
-def test_replay_decodes_live_to_compare(swept: tuple[Path, list[str]], capfd: CapFd) -> None:
-    asked = ["--detector", "cycle,budget", "--set", "budget.tokens=7,15", "--decode", "4"]
-    asked += ["--set", "cycle.min_tokens=0", "--set", "cycle.outside=0", "--set", "cycle.repeats=2"]
-    document = _json(capfd, "replay", str(swept[0]), *asked, "--check-live")
-    labels = ["cycle", "budget(tokens=7)", "budget(tokens=15)"]
-    live = document["manifest"]["live"]
-    expected = [(label, traces) for label in labels for traces in (15, 4)]
-    assert [(agreement["detector"], agreement["traces"]) for agreement in live] == expected
-    assert not any(agreement["differ"] for agreement in live)
 
 
 def test_compared_settings_are_whole_in_a_narrow_terminal(
@@ -152,7 +128,7 @@ def test_compared_settings_are_whole_in_a_narrow_terminal(
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("flags", "words"),
     [
         ("--detector guradian", "did you mean 'guardian'"),
         ("--set budget.tokns=3", "did you mean 'tokens'"),
@@ -162,7 +138,7 @@ def test_compared_settings_are_whole_in_a_narrow_terminal(
         ("--detector cycle --f 5", "a parameter of cycle"),
         ("--f 5 --set guardian.f=6", "--f or --set, not both"),
         ("--detector budget(tokens=3):answer", "on_stop = 'answer': expected stop (budget"),
-        ("--t 3 --rate 1", "--t or --rate, not both"),
+        ("--t 3 --rate 1", "rate or t of guardian, not both"),
         ("--f ten", "f = 'ten': expected an integer"),
         ("--codec ,", "one or more values"),
         ("--detector chopper", "weights for"),
@@ -170,10 +146,10 @@ def test_compared_settings_are_whole_in_a_narrow_terminal(
     ],
 )
 def test_replay_refuses_in_one_message(
-    swept: tuple[Path, list[str]], capfd: CapFd, asked: str, words: str
+    swept: tuple[Path, list[str]], capfd: CapFd, flags: str, words: str
 ) -> None:
     capfd.readouterr()
-    assert main(["replay", str(swept[0]), *asked.split()]) == 2
+    assert main(["replay", str(swept[0]), *flags.split()]) == 2
     out, err = capfd.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert words in err
@@ -207,6 +183,20 @@ def test_run_prints_an_action_and_the_text_after_it(tiny_model: Path, capfd: Cap
     assert " ".join(sample["text"].partition("</think>")[2].split()) in printed
 
 
+def test_texts_from_elsewhere_are_replayed(tiny_model: Path, capfd: CapFd, tmp_path: Path) -> None:
+    file = tmp_path / "texts.jsonl"
+    file.write_text('{"id": "a", "output": "so so so so so so so so"}\n{"id": "b", "text": ""}\n')
+    command = ["replay", str(file), "--set", "budget.tokens=3"]
+    document = _json(capfd, *command, "--tokenizer", str(tiny_model))
+    first, second = (text["detectors"][0] for text in document["texts"])
+    assert (first["fired_at"], first["kept"], second["fired_at"]) == (3, 3, None)
+    (budget,) = document["detectors"]
+    assert (budget["stopped"], budget["kept"], budget["tokens"]) == (1, 3, first["tokens"])
+    for more, words in (([], "--tokenizer MODEL"), (["--load", "a:B"], "a file of texts")):
+        assert main([*command, *more]) == 2
+        assert words in capfd.readouterr().err
+
+
 def _points(document: dict[str, Any]) -> list[tuple[int | None, int, int]]:
     return [(p["tokens"], p["original_bytes"], p["compressed_bytes"]) for p in document["points"]]
 
@@ -220,18 +210,6 @@ def test_the_curve_of_any_file_is_the_librarys(capfd: CapFd, tmp_path: Path) -> 
         assert main(["curve", str(file)]) == 0
 
 
-def test_bounds_of_the_entropy_need_fixed_length_codewords(capfd: CapFd, tmp_path: Path) -> None:
-    file = tmp_path / "text"
-    file.write_bytes(b"again and " * 40)
-    (document,) = _json(capfd, "curve", str(file), "--codec", "lz77", "--bounds")
-    least, most = document["entropy_bounds"]
-    assert most == document["points"][-1]["ratio"]
-    # eps at Ls = 64 and 256 symbols, worked out by hand: (3 + 3 * 5.977 / 8 + 5 / 8) / 63.
-    assert most - least == pytest.approx(0.09312, abs=1e-4)
-    assert main(["curve", str(file), "--bounds"]) == 2
-    assert "codec = 'deflate': expected lz77" in capfd.readouterr().err
-
-
 def test_the_curve_of_a_stored_trace(
     swept: tuple[Path, list[str]], capfd: CapFd, tmp_path: Path
 ) -> None:
@@ -242,9 +220,7 @@ def test_the_curve_of_a_stored_trace(
     (document,) = _json(capfd, "curve", name, "--every", "30")  # bytes, as of any text
     assert _points(document) == lil.curve(b"".join(trace.text_pieces), every_bytes=30)
     plot = tmp_path / "curve.png"
-    asked = ["--detector", "budget(tokens=3)", "--plot", str(plot)]
-    (document,) = _json(capfd, "curve", name, *asked)
-    assert document["detectors"][0]["fired_at"] == 3
+    _json(capfd, "curve", name, "--plot", str(plot))
     assert plot.stat().st_size > 1000
 
 
@@ -339,8 +315,8 @@ def test_no_file_there_stands_in_for_a_package(
         (folder / f"{name}.py").write_text(GYM)
         monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
         monkeypatch.delitem(sys.modules, name)
-    kept = [p for p in sys.path if not (Path(p) / "reasoning_gym").exists()]
-    monkeypatch.setattr(sys, "path", kept)
+    path = [p for p in sys.path if not (Path(p) / "reasoning_gym").exists()]
+    monkeypatch.setattr(sys, "path", path)
     importlib.invalidate_caches()
     (folder / "mine.toml").write_text("limit = 1\n")
     command = ["sweep", "--dataset", "gym:chain_sum", "--detector", "cycle:answer", "--dry-run"]
@@ -405,7 +381,7 @@ def test_help_tells_the_default_of_every_key(noun: str) -> None:
         shown = (flag.help or "").rpartition("(default: ")[2].removesuffix(")")
         defaults = [flag.default] if flag.default else [getattr(load(p), key) for p in PRESETS]
         # Typed in, what is shown is the value that is taken.
-        for text, value in zip(shown.split("; with --model "), defaults, strict=False):
+        for text, value in zip(shown.split("; of your own "), defaults, strict=False):
             assert check({key: text}, "help")[key] == check({key: value}, "preset")[key], key
 
 

@@ -92,12 +92,6 @@ def test_methods_by_path_are_swept_reported_and_replayed(
     alone = document("report", out)
     assert alone["rows"] == [row for row in swept["rows"] if row["detector"] != "few"]
     assert "--detector mine:Few loads it" in alone["manifest"]["notices"][0]
-    command = ["replay", out, "--set", "guardian.f=5,7", "--check-live", "--decode", "3"]
-    assert main(command) == 2
-    assert "backend = 'moba': expected" in capsys.readouterr().err
-    replayed = document(*command, "--load", "moba:MoBA,mine:Forbid")
-    assert len(replayed["rows"]) == 12
-    assert [one["differ"] for one in replayed["manifest"]["live"]] == [[]] * 4
     replayed = document("replay", out, "--set", "mine:Few.tokens=3,4")
     means = [row["mean_tokens"] for row in replayed["rows"] if row["detector"] != "none"]
     assert means == [3, 4] * 4

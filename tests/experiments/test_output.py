@@ -11,28 +11,10 @@ from pathlib import Path
 import pytest
 
 from experiments.cli import main
-from experiments.cli.output import careful, encodable
+from experiments.cli.output import careful
 
 ROOT = Path(__file__).parents[2]
 CapFd = pytest.CaptureFixture[str]
-
-
-@pytest.mark.parametrize(
-    ("text", "encoding", "errors", "told"),
-    [
-        ("plain", "ascii", "strict", "plain"),
-        ("│ é ≤ 3", "cp1252", "strict", "? é ? 3"),
-        ("\u22125 3", "ascii", "strict", "?5 3"),  # nothing reads as another number
-        ("a\ud800b", "utf-8", "strict", "a?b"),
-        # Bytes of a file's name pass where the stream takes them.
-        ("a\udc80", "utf-8", "surrogateescape", "a\udc80"),
-        ("a\ud800\udc80", "utf-8", "surrogateescape", "a??"),
-    ],
-)
-def test_what_an_encoding_lacks_is_a_question_mark(
-    text: str, encoding: str, errors: str, told: str
-) -> None:
-    assert encodable(text, encoding, errors) == told
 
 
 def test_a_command_prints_in_any_encoding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -45,7 +27,7 @@ def test_a_command_prints_in_any_encoding(monkeypatch: pytest.MonkeyPatch, tmp_p
         taken.seek(0)
         printed = taken.read()
         assert "ratio  ????" in printed
-        assert "\n      -   3600 " in printed.replace("\N{EM DASH}", "-").replace("?", "-")
+        assert " 3600 " in printed
 
 
 FULL = Path("/dev/full")
@@ -64,12 +46,12 @@ def test_a_full_disk_below_stdout_is_one_message(
     with FULL.open("w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         assert main(typed) == 2
-    # Closing the file wrote what it held, and said nothing: the end of a process does the same.
-    said = capfd.readouterr().err.splitlines()
-    errors = [line for line in said if line.startswith("lil: error")]
+    # Closing the file wrote what was left, without a message: the end of a process does the same.
+    messages = capfd.readouterr().err.splitlines()
+    errors = [line for line in messages if line.startswith("lil: error")]
     expected = "lil: error: output = 'stdout': expected a file or pipe that can be written to"
     assert [e.partition(" (")[0] for e in errors] == ([expected] if typed else [])
-    assert not any("Traceback" in line for line in said)
+    assert not any("Traceback" in line for line in messages)
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
@@ -89,7 +71,7 @@ def test_no_stream_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
-def test_a_real_process_ends_with_2_and_a_closed_pipe_with_nothing_said() -> None:
+def test_a_real_process_ends_with_2_and_a_closed_pipe_without_a_message() -> None:
     command = [sys.executable, "-m", "experiments.cli", "list", "presets"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
     with FULL.open("w") as full:
@@ -107,6 +89,6 @@ def test_whatever_library_prints_it(monkeypatch: pytest.MonkeyPatch) -> None:
         taken = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
         monkeypatch.setattr(sys, name, taken)
         with careful():
-            print("a\ud800", file=getattr(sys, name))
+            print("a\ud800 \u22125", file=getattr(sys, name))
         taken.seek(0)
-        assert taken.read() == "a?\n"
+        assert taken.read() == "a? \u22125\n"

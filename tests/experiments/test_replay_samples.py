@@ -20,7 +20,6 @@ from experiments.store.labels import labels
 from experiments.store.samples.replay import blank, measured, with_text
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep import replay_check as check_live
 from experiments.sweep import sweep
 
 
@@ -172,45 +171,6 @@ def test_labels_name_what_differs() -> None:
         "guardian(f=20, rate=0.08)",
         "guardian(f=20, rate=0.5)",
     ]
-
-
-def test_live_and_replayed_agree_on_every_trace(swept: Any) -> None:
-    store, plan, config, _ = swept
-    for guardian in (*build_detectors(config), lil.Guardian(f=7, rate=1.0), lil.Guardian(f=1)):
-        fed = check_live.check_fed(Study(store, plan, config), guardian)
-        assert (fed.traces, fed.differ) == (len(plan), [])
-    assert (
-        check_live.check_fed(Study(store, plan, config), lil.Guardian(f=7, rate=1.0)).verdicts > 10
-    )
-
-
-@pytest.mark.slow
-def test_real_decoding_agrees_with_replay(swept: Any) -> None:
-    store, plan, config, _ = swept
-    (guardian,) = build_detectors(config)
-    decoded = check_live.check_decoded(Study(store, plan, config), guardian, 20)
-    assert (decoded.traces, decoded.differ) == (20, [])
-    assert decoded.verdicts > 0
-
-
-def test_what_a_verdict_keeps_may_be_less_than_was_seen(swept: Any) -> None:
-    store, plan, config, _ = swept
-
-    class Seventh(lil.Watcher[lil.Detector]):
-        def push(self, piece: bytes) -> lil.Verdict | None:  # noqa: ARG002
-            return lil.Verdict("late", 5, {"at": 7}) if self.tokens >= 7 else None
-
-    class Late(lil.Detector):
-        """Fires at the seventh token and keeps five."""
-
-        name = "late"
-
-        def watch(self, prompt: bytes = b"") -> Seventh:  # noqa: ARG002
-            return Seventh(self)
-
-    fed = check_live.check_fed(Study(store, plan, config), Late())
-    assert (fed.traces, fed.differ) == (len(plan), [])
-    assert fed.verdicts > 5
 
 
 def test_controls_and_nulls_are_apart_from_methods() -> None:

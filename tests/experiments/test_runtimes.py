@@ -26,8 +26,6 @@ from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import decoder
 from experiments.sweep.executors import on_vllm, vllm_engine
-from experiments.sweep.replay_check import check_decoded
-from lil.detectors import Guardian
 
 Make = Callable[..., Config]
 
@@ -182,8 +180,6 @@ def test_a_store_holds_both_and_serves_neither_as_the_other(
     assert study.manifest["runtime"] == "vllm 1"
     assert any("runtime transformers, not vllm" in line for line in study.warnings)
     assert not any("measured against full attention decoded by" in line for line in study.warnings)
-    with pytest.raises(InvalidValue, match="runtime = 'vllm'"):
-        check_decoded(study, Guardian(), 1)
 
 
 def test_a_pair_that_mixes_runtimes_is_said_by_name(

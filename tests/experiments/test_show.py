@@ -13,7 +13,7 @@ from sweeping import go
 
 from experiments.cli import main
 from experiments.grid.presets import load
-from experiments.report import measures
+from experiments.store.samples.replay import with_text
 from experiments.store.store import Record, Store
 from experiments.store.study import Study
 
@@ -51,42 +51,29 @@ def _shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, 
     return document
 
 
-def test_it_says_what_the_samples_of_a_report_say(store, capsys):
+def test_it_shows_what_the_samples_of_a_report_say(store, capsys):
     study = Study.open(store)
-    from experiments.grid.detectors import build_detectors
-
-    detectors = build_detectors(study.config)
-    samples = study.samples(detectors)
+    samples = [*with_text(study.samples(study.detectors), study.store)]
     assert any(sample.stopped_at for sample in samples), "no detector fires in this store"
     for run in study.runs():
-        told = _shown(capsys, store, run.id[:12])
-        budget = [run.configuration.budget] if run.configuration.budget else []
-        assert told == _shown(
-            capsys, store, run.item_id, run.configuration.backend["name"], *budget
-        )
-        mine = [
+        shown = _shown(capsys, store, run.id[:12])
+        backend, budget = run.configuration.backend["name"], run.configuration.budget
+        words = (run.item_id, backend, *([budget] if budget else []))
+        assert shown == _shown(capsys, store, *words)
+        plain, *watched = (
             sample
             for sample in samples
-            if (sample.item_id, sample.backend, sample.budget)
-            == (run.item_id, run.configuration.backend["name"], run.configuration.budget)
-        ]
-        plain, *watched = mine
-        assert (told["tokens"], told["status"], told["correct"], told["text"]) == (
-            plain.tokens,
-            plain.status,
-            plain.correct,
-            plain.text,
+            if (sample.item_id, sample.backend, sample.budget) == (run.item_id, backend, budget)
         )
-        assert told["gold"] == ["7", run.item_id]
-        assert told["cap"] == study.cap(run)
-        assert told["costs"]["keys_read"] == plain.keys_read
-        assert [(one["fired_at"], one["tokens"], one["correct"]) for one in told["detectors"]] == [
-            (one.stopped_at, one.tokens, one.correct) for one in watched
+        for name in ("tokens", "status", "correct", "text"):
+            assert shown[name] == getattr(plain, name)
+        assert shown["gold"] == ["7", run.item_id]
+        assert shown["cap"] == study.cap(run)
+        assert shown["costs"]["keys_read"] == plain.keys_read
+        assert [(row["fired_at"], row["tokens"], row["correct"]) for row in shown["detectors"]] == [
+            (sample.stopped_at, sample.tokens, sample.correct) for sample in watched
         ]
-        full = told["full"]
-        assert (full is None) is run.configuration.is_full
-    rows = measures.summarise(samples, 0)
-    assert len(rows) == 5 * 3
+        assert (shown["full"] is None) is run.configuration.is_full
 
 
 def test_a_reader_sees_answer_cap_and_detectors(store, capsys):
@@ -105,46 +92,35 @@ def test_a_reader_sees_answer_cap_and_detectors(store, capsys):
     assert "cycle" in out
 
 
-def test_why_an_answer_counts_as_it_does_and_where_that_is_from(
-    store, tiny_model, tmp_path, capsys, monkeypatch
-):
+def test_why_an_answer_counts_as_it_does(store, tiny_model, tmp_path, capsys, monkeypatch):
     """Read at a smaller cap: two boxes are left, what comes behind the cap would be right."""
     copy = tmp_path / "copy"
     shutil.copytree(store, copy)
     go(load("demo-small", _values(tiny_model, store.parent) | {"max_new_tokens": 5}), copy)
     runs = [run for run in Study.open(copy).runs() if run.configuration.is_full]
     run = max(runs, key=lambda run: Store(copy).get(run.id).meta["tokens"])
-    record = Store(copy).get(run.id)
-    trace = record.trace()
+    trace = Store(copy).get(run.id).trace()
     assert trace.tokens > 5
     pieces = [b""] * trace.tokens
     pieces[1], pieces[3], pieces[-1] = rb"\boxed{8}", rb"\boxed{9}", rb"\boxed{7}"
     changed = dataclasses.replace(trace, pieces=tuple(pieces), finish="length")
     monkeypatch.setattr(Record, "values", lambda _: changed.to_dict())
-    told = _shown(capsys, copy, run.id)
-    newest = max((copy / "sweeps").iterdir())
-    assert (told["tokens"], told["stored_tokens"], told["status"]) == (5, trace.tokens, "capped")
-    assert (told["answer"], told["boxed"]) == ("9", ["8", "9"])
-    assert (told["correct"], told["correct_of_all_stored"]) == (False, True)
-    assert told["gold_from"] == f"sweeps/{newest.name}"
-    place = told["record"]
-    assert (place["offset"], place["length"]) == (record.offset, record.length)
+    shown = _shown(capsys, copy, run.id)
+    assert (shown["tokens"], shown["stored_tokens"], shown["status"]) == (5, trace.tokens, "capped")
+    assert (shown["answer"], shown["correct"], shown["correct_of_all_stored"]) == ("9", False, True)
     assert main(["show", str(copy), run.id]) == 0
     out = capsys.readouterr().out
+    gold = f"gold 7 or {run.item_id}"
+    assert f"answer    9 by the last \\boxed{{}}, {gold}, scorer exact: wrong" in out
     assert (
-        f"answer    9 by the last \\boxed{{}}, gold 7 or {run.item_id}, scorer exact: wrong" in out
-    )
-    assert (
-        f"because   '9' does not equal '7' or '{run.item_id}' character by character; before it 1 "
-        "more in boxes:"
-        f" '8'; cut at 5 tokens, all {trace.tokens} that are stored are right\n"
+        f"because   '9' does not equal '7' or '{run.item_id}' character by character; cut at 5 "
+        f"tokens, all {trace.tokens} that are stored are right\n"
     ) in out
-    assert f"gold      from the plan in sweeps/{newest.name}" in out
-    assert f"decoded in sweep {min((copy / 'sweeps').iterdir()).stem}" in out
+    assert f"sweep     {min((copy / 'sweeps').iterdir()).stem}" in out
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("h2p",), "did you mean 'h2o'"),
         (("0", "h2o"), "2 are: "),
@@ -153,12 +129,12 @@ def test_why_an_answer_counts_as_it_does_and_where_that_is_from(
         (("0", "full", "48"), "run = '0 full 48'"),
     ],
 )
-def test_words_that_mean_no_run_or_several(store, capsys, words, said):
+def test_words_that_mean_no_run_or_several(store, capsys, words, message):
     assert main(["show", str(store), *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_settings_of_one_method_and_penalties_are_told_apart(tiny_model, tmp_path, capsys):
+def test_settings_of_one_method_and_penalties_are_distinguished(tiny_model, tmp_path, capsys):
     values = _values(tiny_model, tmp_path) | {
         "backends": "full,quest(page=4),quest(page=8)",
         "budgets": "32",
@@ -169,9 +145,9 @@ def test_settings_of_one_method_and_penalties_are_told_apart(tiny_model, tmp_pat
     go(load("demo-small", values), tmp_path / "out")
     out = str(tmp_path / "out")
     assert main(["show", out, "0", "quest"]) == 2
-    told = capsys.readouterr().err
+    message = capsys.readouterr().err
     for part in ("page=4", "page=8", "none", "presence"):
-        assert f" {part}" in told
+        assert f" {part}" in message
     for words in (("quest(page=8)", "none"), ("quest", "page=8", "none"), ("none", "page=8")):
         run = _shown(capsys, out, *words)
         assert (run["backend_params"]["page"], run["penalties"]) == (8, [])
@@ -184,7 +160,7 @@ def test_a_word_is_a_problem_before_it_is_the_beginning_of_an_id(store, capsys):
     assert "5 are" in capsys.readouterr().err
 
 
-def test_long_texts_are_cut_unless_asked_for_whole(store, capsys, monkeypatch):
+def test_long_texts_are_cut_without_whole(store, capsys, monkeypatch):
     monkeypatch.setattr("experiments.cli.plain_text.SHOWN", 8)
     run = next(iter(Study.open(store).runs()))
     text = Store(store).get(run.id).trace().text
@@ -201,13 +177,9 @@ def test_what_is_not_there_or_failed_is_said(store, tmp_path, capsys):
     (copy / "sweeps").mkdir(parents=True)
     for file in (store / "sweeps").iterdir():
         (copy / "sweeps" / file.name).write_bytes(file.read_bytes())
-    told = _shown(capsys, copy, "0", "full")
-    assert (told["status"], told["tokens"], told["text"], told["correct"]) == (
-        "missing",
-        None,
-        None,
-        None,
-    )
+    shown = _shown(capsys, copy, "0", "full")
+    assert shown["status"] == "missing"
+    assert (shown["tokens"], shown["text"], shown["correct"]) == (None, None, None)
     assert main(["show", str(copy), "0", "full"]) == 0
     assert "status    missing" in capsys.readouterr().out
     assert main(["show", str(tmp_path / "none"), "0"]) == 2

@@ -18,7 +18,7 @@ from attention.contract import Backend, Choice, Full, Selecting
 from experiments.cli import main
 from experiments.grid import data, models
 from experiments.grid.presets import load
-from experiments.why.parting import Texts, explained, parting, replayed
+from experiments.why import Texts, explained, parting, replayed
 from lil import penalties
 from tests.attention.zoo import animal, sliding_layers
 
@@ -56,8 +56,8 @@ def reasoner() -> models.LoadedModel:
 
 
 def prompts(reasoner: models.LoadedModel, count: int) -> list[tuple[int, ...]]:
-    (found,) = data.load_all(load("demo-small", {"limit": count})).values()
-    return [tuple(item.prompt_ids(reasoner.tokenizer)) for item in found.items]
+    (problems,) = data.load_all(load("demo-small", {"limit": count})).values()
+    return [tuple(item.prompt_ids(reasoner.tokenizer)) for item in problems.items]
 
 
 def decoded(reasoner: models.LoadedModel, prompt: tuple[int, ...], backend: Backend) -> Any:
@@ -72,8 +72,9 @@ def decoded(reasoner: models.LoadedModel, prompt: tuple[int, ...], backend: Back
     return trace.new_ids
 
 
-def planted(reasoner: models.LoadedModel, prompt: tuple[int, ...]) -> tuple[set[int], Any]:
-    """The first fact of a prompt without which the text is another, and why it is."""
+def test_a_fact_that_was_dropped_is_named_and_put_back(reasoner) -> None:
+    """The first fact of a prompt without which the text is another."""
+    (prompt,) = prompts(reasoner, 1)
     stops = [i for i, token in enumerate(prompt) if reasoner.token_bytes[token].strip() == b"."]
     full = decoded(reasoner, prompt, Full())
     for begin, end in itertools.pairwise(stops):
@@ -81,23 +82,14 @@ def planted(reasoner: models.LoadedModel, prompt: tuple[int, ...]) -> tuple[set[
         backend = Forgetful(lost=fact)
         sparse = decoded(reasoner, prompt, backend)
         if parting(full, sparse):
-            told = explained(reasoner.model, backend, Texts(prompt, full, sparse), (), keys=(16,))
-            return set(fact), told
-    raise AssertionError("no fact of this prompt is needed")
-
-
-def check(fact: set[int], told: dict[str, Any]) -> None:
-    assert told["reproduced"]
-    order = sorted(range(len(told["by_token"])), key=lambda i: -told["by_token"][i])
-    assert set(order[: len(fact)]) == fact
-    assert told["missed_in_prompt"] == 1
-    assert told["put_back"][0]["healed"]
-    assert told["margin_sparse"] < 0 < told["put_back"][0]["margin"]
-
-
-def test_a_fact_that_was_dropped_is_named_and_put_back(reasoner) -> None:
-    (prompt,) = prompts(reasoner, 1)
-    check(*planted(reasoner, prompt))
+            break
+    result = explained(reasoner.model, backend, Texts(prompt, full, sparse), (), keys=(16,))
+    assert result["reproduced"]
+    weights = result["by_token"]
+    assert set(sorted(range(len(weights)), key=lambda i: -weights[i])[: len(fact)]) == set(fact)
+    assert result["missed_in_prompt"] == 1
+    assert result["put_back"][0]["healed"]
+    assert result["margin_sparse"] < 0 < result["put_back"][0]["margin"]
 
 
 def test_missed_weights_are_those_of_plain_torch(reasoner) -> None:
@@ -108,7 +100,7 @@ def test_missed_weights_are_those_of_plain_torch(reasoner) -> None:
     backend = Forgetful(lost=lost)
     at = 20
     texts = Texts(prompt, full, (*full[:at], full[at] + 1))
-    told = explained(reasoner.model, backend, texts, (), keys=())
+    result = explained(reasoner.model, backend, texts, (), keys=())
     own = reasoner.model.config._attn_implementation
     reasoner.model.set_attn_implementation("eager")
     try:
@@ -117,7 +109,7 @@ def test_missed_weights_are_those_of_plain_torch(reasoner) -> None:
     finally:
         reasoner.model.set_attn_implementation(own)
     heads = reasoner.model.config.num_key_value_heads
-    for got, weights in zip(told["by_head"], out.attentions, strict=True):
+    for got, weights in zip(result["by_head"], out.attentions, strict=True):
         last = weights[0, :, -1].view(heads, -1, weights.shape[-1]).mean(1)
         expected = torch.zeros_like(last)
         expected[:, lost] = last[:, lost]
@@ -151,17 +143,17 @@ def test_a_step_is_replayed_with_the_penalties_of_its_run(reasoner, penalty: str
     """The run's own choice comes out, which without its penalty is another."""
     (prompt,) = prompts(reasoner, 1)
     strength = {"repetition": {"penalty": 1.5}, "lz": {"alpha": 1.0}}[penalty]
-    one = penalties.get(penalty, **strength)
+    own = penalties.get(penalty, **strength)
     full, backend = decoded(reasoner, prompt, Full()), methods.get("h2o", budget=256)
     (trace,) = lil.decode(
         reasoner.model, reasoner.tokenizer, [lil.Request(prompt)], backend=backend,
-        penalties=[one], max_new_tokens=TOKENS, token_bytes=reasoner.token_bytes,
+        penalties=[own], max_new_tokens=TOKENS, token_bytes=reasoner.token_bytes,
     )  # fmt: skip
     texts = Texts(prompt, full, trace.new_ids)
-    told = explained(reasoner.model, backend, texts, [one], keys=(1,))
+    result = explained(reasoner.model, backend, texts, [own], keys=(1,))
     without = explained(reasoner.model, backend, texts, [], keys=(1,))
-    assert told["token"] > 0
-    assert told["reproduced"]
+    assert result["token"] > 0
+    assert result["reproduced"]
     assert not without["reproduced"]
 
 
@@ -172,16 +164,16 @@ def test_models_that_slide_in_some_layers(family: str, method: str) -> None:
     model = animal(family, torch.float32)
     params = {"budget": 16, "dense_layers": 0} | MORE[method]
     backend = methods.get(method, **params)
-    prompt = tuple(range(3, 33))
-    full, sparse = (greedy(model, prompt, one) for one in (Full(), backend))
+    prompt = tuple((21 * i + 3) % 50 + 3 for i in range(30))
+    full, sparse = (greedy(model, prompt, method) for method in (Full(), backend))
     at = parting(full, sparse)
     assert at, "two texts that part behind the first token"
-    told = explained(model, backend, Texts(prompt, full, sparse), (), keys=(4,))
-    assert told["reproduced"]
+    result = explained(model, backend, Texts(prompt, full, sparse), (), keys=(4,))
+    assert result["reproduced"]
     slides = sliding_layers(family)
-    for layer, heads in enumerate(told["by_head"]):
+    for layer, heads in enumerate(result["by_head"]):
         assert any(map(any, heads)) != (layer in slides), layer
-    assert len(told["put_back"]) == 2
+    assert len(result["put_back"]) == 2
 
 
 MORE: dict[str, dict[str, Any]] = {
@@ -193,26 +185,26 @@ MORE: dict[str, dict[str, Any]] = {
 @torch.no_grad()
 def greedy(model: Any, prompt: tuple[int, ...], backend: Backend) -> tuple[int, ...]:
     """Forty tokens, one forward for each."""
-    found: list[int] = []
+    tokens: list[int] = []
     with backend.on(model) as cache:
         ids = list(prompt)
-        while len(found) < 40:
+        while len(tokens) < 40:
             place = cache.columns + torch.arange(len(ids))[None]
             out = model(torch.tensor([ids]), position_ids=place, past_key_values=cache)
             ids = [int(out.logits[0, -1].argmax())]
-            found += ids
-    return tuple(found)
+            tokens += ids
+    return tuple(tokens)
 
 
-def test_bad_runs_are_refused_and_a_good_one_is_told(tmp_path: Path, capsys) -> None:
+def test_bad_runs_are_refused_and_a_good_one_is_explained(tmp_path: Path, capsys) -> None:
     values = {"limit": 1, "backends": "h2o", "budgets": "32", "max_new_tokens": 60, "threads": 1}
     out = tmp_path / "out"
     go(load("demo-small", values), out)
     assert main(["why", str(out), "h2o", "--json", "--top", "3"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["reproduced"]
-    assert len(told["texts"]) == 3
-    assert [one["keys"] for one in told["put_back"]] == [1, 1, 4, 4, 16, 16]
+    result = json.loads(capsys.readouterr().out)
+    assert result["reproduced"]
+    assert len(result["texts"]) == 3
+    assert [attempt["keys"] for attempt in result["put_back"]] == [1, 1, 4, 4, 16, 16]
     assert main(["why", str(out), "h2o"]) == 0
     assert "parts at token" in capsys.readouterr().out
     for words in (["full"], ["nothing"], ["h2o", "--keys", "x"], ["h2o", "--top", "0"]):

@@ -7,7 +7,6 @@ imported: `evil.py`, in the folder the command is run in and in that of the stor
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import json
 import shutil
@@ -51,7 +50,7 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     store = here / "lil-out" / "theirs"
     shutil.copytree(SMALL, store, ignore=shutil.ignore_patterns("cache"))
     (here / "evilpack").mkdir()
-    for file in ("evil.py", "evilpack/__init__.py", "guardian.py", "lil-out/theirs/evil.py"):
+    for file in ("evil.py", "evilpack/__init__.py", "guardian.py"):
         (here / file).write_text(EVIL.format(mark=str(mark)))
     monkeypatch.chdir(here)
     monkeypatch.setattr(sys, "path", [*sys.path, ""])
@@ -89,17 +88,14 @@ def planned(key: str, value: Any, **values: Any) -> Attack:
     return change
 
 
-PARTS: tuple[Any, ...] = (["evil:D", "cycle"], "cycle+evil:D", [{"name": "evil:D"}])
+PARTS: tuple[Any, ...] = ("cycle+evil:D", [{"name": "evil:D"}])
 ATTACKS: dict[str, Attack] = {
     "a detector": config(detectors=["evil:D"]),
-    "a detector in the store's own folder": config(detectors=["lil-out.theirs.evil:D"]),
     "a module in a package": config(detectors=["evilpack.evil:D"]),
-    "a detector with an action": config(detectors=["evil:D:answer"]),
     "blanks": config(detectors=[" evil:D ", "evil :D"]),
     "parameters in brackets": config(detectors=["evil:D(f=3)", "guardian(codec='evil:C')"]),
     "a module called like a detector": config(detectors=["guardian:D"]),
     "a codec in a table": params(guardian={"codec": "evil:C"}),
-    "a codec of that module": params(guardian={"codec": "guardian:answer"}),
     "an action": params(guardian={"on_stop": {"name": "evil:A", "cue": "evil:A"}}),
     "weights of a package": params(chopper={"weights": "evilpack:x.safetensors"}),
     "a backend": config(backends=["full", "evil:B"], backend_params={"evil:B": {}}),
@@ -117,6 +113,8 @@ def written(store: Path, attack: Attack) -> None:
     """Change the manifest of a store."""
     (path,) = (store / "sweeps").glob("*.json")
     manifest = json.loads(path.read_text())
+    for group in manifest["plan"]["items"]:
+        del group["problems"][1:]
     attack(manifest)
     path.write_text(json.dumps(manifest))
 
@@ -128,8 +126,6 @@ def test_nothing_is_imported_because_a_manifest_names_it(
     written(store, ATTACKS[name])
     with contextlib.suppress(InvalidValue):
         study = Study.open(store)
-        few = {key: items[:1] for key, items in study.plan.items.items()}
-        study = dataclasses.replace(study, plan=dataclasses.replace(study.plan, items=few))
         study.samples(build_detectors(study.config))
         for configuration in study.plan.configurations:
             for rebuilt in (study.backend, study.penalties):
@@ -139,7 +135,7 @@ def test_nothing_is_imported_because_a_manifest_names_it(
     assert "evil" not in sys.modules
 
 
-@pytest.mark.parametrize("name", ["a detector", "a planned backend", "parts 2"])
+@pytest.mark.parametrize("name", ["a detector", "parts 1"])
 def test_no_command_imports_what_a_manifest_names(
     name: str, store: Path, mark: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,11 +24,11 @@ def test_no_command_passes_it_on(
     hostile: Hostile, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(hostile.folder)
-    asked = ["--model", hostile.model, "--dataset", hostile.problems, "--scorer", "exact"]
+    model = ["--model", hostile.model, "--dataset", hostile.problems, "--scorer", "exact"]
     few = ["--max-new-tokens", "20", "--temperature", "1", "--threads", "1"]
     for command in (
-        ["run", *asked, *few, "--detector", "guardian"],
-        ["sweep", *asked, "--dry-run"],
+        ["run", *model, *few, "--detector", "guardian"],
+        ["sweep", *model, "--dry-run"],
         ["report", hostile.store, "--no-figures"],
         ["report", hostile.store, "--sweeps"],
         ["replay", hostile.store, "--f", "3,5"],
@@ -43,11 +43,11 @@ def test_no_command_passes_it_on(
             code = main(command)
         except SystemExit as stop:
             code = int(stop.code or 0)
-        said = capsys.readouterr()
+        printed = "".join(capsys.readouterr())
         assert code in (0, 2), command
-        assert STEERING.findall(said.out + said.err) == [], command
-        assert said.out + said.err
-    assert main(["run", *asked, *few, "--json"]) == 0
+        assert printed
+        assert STEERING.findall(printed) == [], command
+    assert main(["run", *model, *few, "--json"]) == 0
     first: dict[str, Any] = json.loads(capsys.readouterr().out)["samples"][0]
     assert BAD in first["prompt"]  # a document holds it as JSON
 

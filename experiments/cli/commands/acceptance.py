@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from experiments.cli.stores import add_load_flag, add_store, open_store, to_load
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.plan import build_backends
-from experiments.grid.stored import StoredConfig, model_of
+from experiments.grid.stored import model_of
 from experiments.report.bootstrap import Bootstrap
 from experiments.store.study import Study
 
@@ -53,8 +53,11 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     limit = None if args.limit is None else whole_number("limit", args.limit, 1)
     seed = whole_number("seed", args.seed, 0)
     study = open_store(Path(args.store), to_load(args))
-    rows = acceptances(study, _backends(args, study), limit, args.engine, seed)
-    console.print(_table(rows))
+    rows = _acceptances(study, _backends(args, study), limit, args.engine, seed)
+    names = ("data set", "model", "backend", "budget")
+    columns = (*names, "texts", "steps", "chosen, %", "95%", "keys a step")
+    title = "tokens of full attention's texts that a method would have chosen"
+    console.print(table(title, columns, map(_cells, rows), left=names[:3]))
     return Done({"rows": rows})
 
 
@@ -70,64 +73,45 @@ def _backends(args: argparse.Namespace, study: Study) -> list[Backend]:
         return [b for at, b in enumerate(backends) if b not in backends[:at]]
     typed = tuple(comma_list(args.backend))
     # The store's parameters count for what is typed; classes that it names are not followed.
-    load = to_load(args).union(*(parse(text, "method", "NAME").paths for text in typed))
-    own = {field.name: getattr(study.config, field.name) for field in fields(Config)}
+    load = to_load(args, *(parse(text, "method", "NAME") for text in typed))
     tables = study.config.backend_params.items()
     params = {name: values for name, values in tables if ":" not in name or name in load}
-    own |= {"backends": typed, "backend_params": params, "null": "none"}
-    config = StoredConfig(**own, load=load)
+    stored: Any = study.config
+    budgets = stored.budgets
     if args.budget is not None:
         budgets = tuple(whole_number("budget", text, 1) for text in comma_list(args.budget))
-        config = replace(config, budgets=budgets)
+    own = {"backends": typed, "budgets": budgets, "backend_params": params, "null": "none"}
+    config: Config = replace(stored, load=load, **own)
     _full, *sparse = build_backends(config)
     if not sparse:
         raise InvalidValue("backend", args.backend, "a sparse method")
     return sparse
 
 
-def acceptances(
-    study: Study,
-    backends: Sequence[Backend],
-    limit: int | None = None,
-    engine: str | None = None,
-    seed: int = 0,
+def _acceptances(
+    study: Study, backends: Sequence[Backend], limit: int | None, engine: str | None, seed: int
 ) -> list[dict[str, Any]]:
-    """A row for each model, data set and backend.
-
-    Args:
-        study: a store with full attention's greedy texts.
-        backends: whose tokens are compared with them.
-        limit: problems of each data set.
-        engine: the store's by default.
-        seed: of the intervals.
+    """A row for each model, data set and backend; `limit` counts problems of each data set.
 
     Raises:
-        InvalidValue: no such texts, or weights that are not those they were decoded with.
+        InvalidValue: no greedy texts of full attention, or weights that are not those they were
+            decoded with.
     """
     texts = []
-    for configuration in study.plan.configurations:
-        if (
-            configuration.is_full
-            and not configuration.sampling["temperature"]
-            and not configuration.penalties
-        ):
-            records = [study.usable(run) for run in study.plan.runs(configuration)]
-            traces = [record.trace() for record in records if record is not None][:limit]
-            texts += [(configuration, traces)] if traces else []
+    for cell in study.plan.configurations:
+        if cell.is_full and not cell.sampling["temperature"] and not cell.penalties:
+            records = filter(None, map(study.usable, study.plan.runs(cell)))
+            if traces := [record.trace() for record in records][:limit]:
+                texts.append((cell, traces))
     if not texts:
         allowed = "one with greedy texts of full attention"
         raise InvalidValue("store", str(study.folder), allowed)
-    bootstrap, rows = Bootstrap(seed), []
-    shelf: dict[str, models.LoadedModel] = {}
+    bootstrap, rows, shelf = Bootstrap(seed), [], {}
     models.quiet_transformers()
     models.use_threads(study.config.threads)
-    several = len({configuration.model_digest for configuration, _ in texts}) > 1
     with bar("reading", sum(len(traces) for _, traces in texts) * len(backends)) as advance:
-        for configuration, traces in texts:
-            model = model_of(study.config, configuration, shelf).model
-            names = {"dataset": configuration.dataset} | (
-                {"model": configuration.model} if several else {}
-            )
+        for cell, traces in texts:
+            model = model_of(study.config, cell, shelf).model
             for backend in backends:
                 read = lil.acceptance(
                     model, traces, backend, engine=engine or study.config.engine, on_texts=advance
@@ -135,6 +119,8 @@ def acceptances(
                 share = bootstrap.ratio([(float(x.accepted), float(x.steps)) for x in read])
                 steps = sum(x.steps for x in read)
                 row = {
+                    "dataset": cell.dataset,
+                    "model": cell.model,
                     "backend": backend.name,
                     "budget": getattr(backend, "budget", None),
                     "params": backend.params(),
@@ -144,25 +130,20 @@ def acceptances(
                     "wholly": sum(x.accepted == x.steps for x in read),
                     "agreed_median": median(x.agreed for x in read),
                     "keys_per_step": sum(x.keys_read for x in read) / steps if steps else None,
+                    "share": share.estimate,
+                    "low": share.low,
+                    "high": share.high,
                 }
-                bounds = {"share": share.estimate, "low": share.low, "high": share.high}
-                rows.append(names | row | bounds)
+                rows.append(row)
     return rows
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> Any:
-    several = any("model" in row for row in rows)
-    names = ("data set", *(("model",) if several else ()), "backend")
-    cells = []
-    for row in rows:
-        interval = share = keys = "—"
-        if row["low"] is not None and row["high"] is not None:
-            interval = f"{100 * row['low']:.2f}, {100 * row['high']:.2f}"
-        if row["share"] is not None:
-            share, keys = f"{100 * row['share']:.2f}", f"{row['keys_per_step']:,.0f}"
-        budget = "—" if row["budget"] is None else f"{row['budget']:,}"
-        which = (row["dataset"], *((row["model"],) if several else ()), row["backend"], budget)
-        cells.append((*which, f"{row['texts']:,}", f"{row['steps']:,}", share, interval, keys))
-    title = "tokens of full attention's texts that a method would have chosen"
-    numbers = ("budget", "texts", "steps", "chosen, %", "95%", "keys a step")
-    return table(title, names + numbers, cells, left=names)
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    interval = share = keys = "—"
+    if row["low"] is not None and row["high"] is not None:
+        interval = f"{100 * row['low']:.2f}, {100 * row['high']:.2f}"
+    if row["share"] is not None:
+        share, keys = f"{100 * row['share']:.2f}", f"{row['keys_per_step']:,.0f}"
+    budget = "—" if row["budget"] is None else f"{row['budget']:,}"
+    counts = (f"{row['texts']:,}", f"{row['steps']:,}")
+    return (row["dataset"], row["model"], row["backend"], budget, *counts, share, interval, keys)

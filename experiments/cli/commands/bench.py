@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from rich.table import Table
-
-from experiments.cli.console import Console
+from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser
 
 EXAMPLES = """\
@@ -75,17 +73,21 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     with Console(stderr=True).status("measuring"):
         rows = bench.decode_steps(methods, shape, args.repeats)
     title = f"a step of one layer after {shape.context:,} tokens, batch {shape.batch}"
-    table = Table(title=title, title_justify="left", box=None)
-    for name in ("method", "budget", "ms", "least ms", "times full", "MB"):
-        table.add_column(name, justify="left" if name == "method" else "right")
-    for row in rows:
-        budget = "" if row.budget is None else f"{row.budget:,}"
-        ratio = "" if row.times_full is None else f"{row.times_full:.1f}"
-        times = (f"{row.ms:.3f}", f"{row.least_ms:.3f}", ratio)
-        table.add_row(row.method, budget, *times, f"{row.held_bytes / 1e6:,.1f}")
-    console.print(table)
+    cells = [
+        (
+            row.method,
+            "" if row.budget is None else f"{row.budget:,}",
+            f"{row.ms:.3f}",
+            f"{row.least_ms:.3f}",
+            "" if row.times_full is None else f"{row.times_full:.1f}",
+            f"{row.held_bytes / 1e6:,.1f}",
+        )
+        for row in rows
+    ]
+    columns = ("method", "budget", "ms", "least ms", "times full", "MB")
+    console.print(table(title, columns, cells, left=columns[:1]))
     about = {"repeats": args.repeats, **bench.conditions()}
     about["device"] = bench.device_name(shape.device)
     named = ", ".join(f"{name} {value}" for name, value in {**asdict(shape), **about}.items())
-    console.print(f"Medians of steps in turn: {named}.", markup=False, highlight=False)
+    console.line(f"Medians of steps in turn: {named}.")
     return Done({"rows": [asdict(row) for row in rows], "shape": asdict(shape), **about})

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attention.errors import InvalidValue, check_number
-from attention.spec import Spec, merge
+from attention.spec import Spec, merge, paths
 from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser
 from experiments.cli.reporting import report_of
 from experiments.cli.stores import add_load_flag, add_store, open_store, require_notes, to_load
-from experiments.grid.detectors import choices_of, defaults_of
+from experiments.grid.detectors import Choices, choices_of, defaults_of
 from experiments.report.calibration import (
     Split,
     choose_setting,
@@ -75,13 +75,15 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     check_number("rate", args.rate, "a number above 0 and below 1", above=0, below=1)
     if args.out is not None:
         check_file("out", args.out)
-    study = open_store(Path(args.store), to_load(args, [args.detector], args.set))
+    spec, choices = DETECTORS.spec(args.detector), choices_of(args.set)
+    load = to_load(args, spec, *map(Spec, choices)) | {*paths(choices)}
+    study = open_store(Path(args.store), load)
     models = sorted({configuration.model for configuration in study.plan.configurations})
     if args.model not in models and (args.model or len(models) > 1):
         raise InvalidValue("model", args.model, f"one of {', '.join(models)}", models)
     model = args.model or models[0]
     with study.config.following():
-        settings = _settings(args, study)
+        settings = _settings(spec, choices, study)
     require_notes(settings[0], study)
     names = labels(settings)
     samples = [s for s in report_of(study, settings).samples if s.model == model]
@@ -101,10 +103,10 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     console.print(table(title, columns, rows, left=columns[:1]))
     if at is None:
         raise _refused(args.rate, first, names[0])
-    path, spec = Path(args.out or f"{settings[0].name}-calibrated.json"), to_spec(settings[at])
+    path, chosen = Path(args.out or f"{settings[0].name}-calibrated.json"), to_spec(settings[at])
     written = {
         "format": CALIBRATED,
-        "detector": {"name": spec.name, **spec.params},
+        "detector": {"name": chosen.name, **chosen.params},
         "rate": args.rate,
         "model": model,
         "datasets": sorted({dataset for dataset, _ in traces}),
@@ -118,7 +120,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     write_atomically(path, json.dumps(written, indent=1) + "\n")
     other = second.false_stops(at)
     # A file names no import path.
-    own = f", which loads no code: --detector {str(spec)!r}" if ":" in spec.name else ""
+    own = f", which loads no code: --detector {str(chosen)!r}" if ":" in chosen.name else ""
     console.line(
         f"{names[at]}: below {args.rate:g} false stops with 95% confidence; on the other half "
         f"{other.stopped} of {other.traces} traces, {other.problems_stopped} of {other.problems} "
@@ -132,20 +134,18 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     return Done(about | {"settings": every})
 
 
-def _settings(args: argparse.Namespace, study: Study) -> list[Detector]:
+def _settings(spec: Spec, choices: Choices, study: Study) -> list[Detector]:
     """The detector with each value of the one parameter that is tried, the most cautious first."""
-    spec = DETECTORS.spec(args.detector)
     kind = DETECTORS.find(spec.name)
     if spec.action or spec.is_file:
-        raise InvalidValue("detector", args.detector, "a name, or with parameters: NAME(A=1)")
-    choices = choices_of(args.set)
+        raise InvalidValue("detector", str(spec), "a name, or with parameters: NAME(A=1)")
     for other in choices.keys() - {spec.name}:
         key, allowed = next(iter(choices[other])), f"a parameter of {spec.name}"
         raise InvalidValue("--set", f"{other}.{key}", allowed, [f"{spec.name}.{key}"])
     typed = choices.get(spec.name, {})
     several = [key for key, tried in typed.items() if len(tried) > 1]
     if len(several) > 1:
-        raise InvalidValue("--set", ", ".join(args.set), "several values of one parameter alone")
+        raise InvalidValue("--set", ", ".join(several), "several values of one parameter alone")
     parameter, values = ("", ()) if several else kind.steps()
     same = next((group for group in kind.aliases if parameter in group), (parameter,))
     if own := several or [key for key in same if key in typed]:
@@ -154,9 +154,8 @@ def _settings(args: argparse.Namespace, study: Study) -> list[Detector]:
         allowed = f"--set {spec.name}.PARAMETER=VALUE,... with the settings to try: "
         raise InvalidValue("detector", spec.name, f"{allowed}{spec.name} has none")
     fixed = {key: tried[0] for key, tried in typed.items() if key != parameter}
-    params = merge(spec.params, fixed, kind.aliases)
+    params, defaults = merge(spec.params, fixed, kind.aliases), defaults_of(study.config)
     every = [merge(params, {parameter: value}, kind.aliases) for value in values]
-    defaults = defaults_of(study.config)
     detectors = [build(Spec(spec.name, own, "stop"), defaults=defaults) for own in every]
     if any(left == right for left, right in itertools.combinations(detectors, 2)):
         raise InvalidValue("--set", str(values), "settings that differ")

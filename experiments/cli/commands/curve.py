@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import io
-import itertools
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,16 +13,9 @@ import lil
 from attention.errors import InvalidValue
 from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser
-from experiments.cli.plain_text import TextStop, require_texts, sentence, stop_of, stops_of
-from experiments.cli.stores import typed_detectors
-from experiments.grid import models
-from experiments.grid.config import Config
-from experiments.grid.detectors import build_detectors
 from experiments.report.exports import check_file
 from experiments.store.files.filesystem import whole_file
-from experiments.store.labels import labels
 from experiments.store.store import Store
-from lil.compression.curves import entropy_bounds
 
 EXAMPLES = """\
 examples:
@@ -32,14 +24,10 @@ examples:
   lil curve lil-out/demo:3fa9               a stored trace, by the beginning of its id
       (ids: lil curve lil-out/demo, or the column `id` of Store("lil-out/demo").frame())
   lil curve lil-out/demo:3fa9 --json
-  lil curve lil-out/demo:3fa9 --detector guardian,cycle
-      and where they would have stopped it
-  lil curve essay.txt --detector 'guardian(f=100)' --tokenizer ./my-model --plot curve.png
-      the same of any text, cut into the model's tokens; a mark in the figure
   grep -v '^#' log.txt | lil curve -
 """
 
-Point = tuple[int | None, int, int]
+Point = tuple[int | None, int, int]  # tokens, original bytes, compressed bytes
 
 _LINES = 32  # of a table
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -66,14 +54,6 @@ def add_arguments(parser: Parser) -> None:
         help="tokens between two points of a trace; a text has none",
     )
     parser.add_argument("--codec", default="deflate", help="compressor (deflate)")
-    parser.add_argument(
-        "--bounds", action="store_true", help="bounds of the text's entropy, with --codec lz77"
-    )
-    group = parser.add_argument_group("detectors: where they would have stopped it")
-    group.add_argument("--detector", metavar="NAME|FILE,...", help="such as guardian,cycle")
-    group.add_argument(
-        "--tokenizer", metavar="ID|DIR", help="the model whose tokens they count; a trace has some"
-    )
     parser.add_argument("--plot", metavar="PNG", help="draw compressed against original bytes")
 
 
@@ -82,37 +62,17 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     for name in ("every", "every_tokens"):
         if (step := getattr(args, name)) is not None and step < 1:
             raise InvalidValue(name, step, "at least 1")
-    ahead = lil.codecs.find(args.codec).lookahead
-    if args.bounds and ahead is None:
-        allowed = "lz77, or another of fixed-length codewords, for --bounds"
-        raise InvalidValue("codec", args.codec, allowed)
+    lil.codecs.find(args.codec)
     if args.plot is not None:
         check_file("plot", args.plot)
-    detectors = build_detectors(Config(detectors=typed_detectors(args.detector)))
-    if args.tokenizer is not None and not detectors:
-        raise InvalidValue("tokenizer", args.tokenizer, "--detector NAME with it")
     texts = [_Text.read(name, args) for name in args.files]
-    tokenizer = _tokenizer(texts, detectors, args.tokenizer) if detectors else None
     curves = {text.name: text.curve(args) for text in texts}
-    stops = {text.name: text.stops(detectors, tokenizer) for text in texts}
     documents = []
     for name, points in curves.items():
         _print(name, points, console)
-        document = {"file": name, "codec": args.codec, "points": list(map(_point, points))}
-        if args.bounds:
-            assert ahead is not None
-            ratio = _ratio(points[-1]) if points else None
-            bounds = None if ratio is None else entropy_bounds(ratio, ahead)
-            document["entropy_bounds"] = bounds
-            if bounds is not None:
-                console.line(f"entropy  {bounds[0]:.3f} to {bounds[1]:.3f} bytes a byte")
-        if detectors:
-            document["detectors"] = stops[name]
-        for stop in stops[name]:
-            console.line(sentence(stop))
-        documents.append(document)
+        documents.append({"file": name, "codec": args.codec, "points": list(map(_point, points))})
     if args.plot:
-        _plot(curves, stops, Path(args.plot))
+        _plot(curves, Path(args.plot))
         console.line(f"figure: {args.plot}")
     return Done(documents)
 
@@ -127,28 +87,25 @@ class _Text:
 
     @classmethod
     def read(cls, name: str, args: argparse.Namespace) -> _Text:
-        path = Path(name)
-        folder, colon, id_ = name.rpartition(":")
+        path, (folder, colon, id_) = Path(name), name.rpartition(":")
         try:
             if colon and not path.exists() and Path(folder).is_dir():
                 trace = _trace(Path(folder), id_)
                 return cls(name, b"".join(trace.text_pieces), trace)
-            is_folder = path.is_dir()
-        except (OSError, ValueError) as error:
-            if isinstance(error, InvalidValue):
-                raise
-            allowed = f"a name that a file can have ({error})"
-            raise InvalidValue("file", name, allowed) from error
-        if is_folder:
-            raise InvalidValue("file", name, f"a file, or {name}:ID with one of {_some_ids(path)}")
-        if args.every_tokens:
-            allowed = f"--every BYTES: the tokens of {name} are not known, those of a trace are"
-            raise InvalidValue("every_tokens", args.every_tokens, allowed)
-        try:
+            if path.is_dir():
+                allowed = f"a file, or {name}:ID with one of {_some_ids(path)}"
+                raise InvalidValue("file", name, allowed)
+            if args.every_tokens:
+                allowed = f"--every BYTES: the tokens of {name} are not known, those of a trace are"
+                raise InvalidValue("every_tokens", args.every_tokens, allowed)
             return cls(name, sys.stdin.buffer.read() if name == "-" else path.read_bytes())
-        except OSError as error:
-            near = [str(path.parent / p.name) for p in path.parent.glob("*")]
-            allowed = f"a readable file, - for standard input, or STORE:ID ({error.strerror})"
+        except InvalidValue:
+            raise
+        except (OSError, ValueError) as error:
+            near = (
+                [] if "\0" in name else [str(path.parent / p.name) for p in path.parent.glob("*")]
+            )
+            allowed = f"a readable file, - for standard input, or STORE:ID ({error})"
             raise InvalidValue("file", name, allowed, near) from error
 
     def curve(self, args: argparse.Namespace) -> list[Point]:
@@ -156,37 +113,6 @@ class _Text:
             every = args.every_tokens or 50
             return lil.token_curve(self.trace.text_pieces, every_tokens=every, codec=args.codec)
         return lil.curve(self.data, every_bytes=args.every or 1000, codec=args.codec)
-
-    def stops(
-        self, detectors: Sequence[lil.Detector], tokenizer: models.Tokenizer | None
-    ) -> list[TextStop]:
-        if self.trace is not None:
-            pieces = self.trace.text_pieces
-            for detector in detectors:
-                detector.require_text(self.trace.prompt_bytes + b"".join(pieces))
-            named = zip(labels(detectors), detectors, strict=True)
-            return [stop_of(label, pieces, lil.replay(self.trace, x)) for label, x in named]
-        if tokenizer is None:
-            return []
-        return stops_of(tokenizer.pieces(self.data.decode(errors="replace")), detectors)
-
-
-def _tokenizer(
-    texts: Iterable[_Text], detectors: Sequence[lil.Detector], name: str | None
-) -> models.Tokenizer | None:
-    """Of texts whose tokens are not known; None where all are traces."""
-    unknown = [text.name for text in texts if text.trace is None]
-    if not unknown:
-        return None
-    if name is None:
-        allowed = f"--tokenizer MODEL: detectors count tokens, and {unknown[0]} is a text"
-        raise InvalidValue("tokenizer", None, allowed)
-    require_texts(detectors)
-    models.quiet_transformers()
-    tokenizer = models.find_tokenizer(name)
-    for detector in detectors:
-        detector.require_tokens(tokenizer.table)
-    return tokenizer
 
 
 def _trace(folder: Path, id_: str) -> lil.Trace:
@@ -203,14 +129,10 @@ def _some_ids(folder: Path) -> str:
     return some or "no trace: it holds none"
 
 
-def _ratio(point: Point) -> float | None:
-    return point[2] / point[1] if point[1] else None
-
-
 def _point(point: Point) -> dict[str, float | None]:
     tokens, original, compressed = point
     sizes = {"original_bytes": original, "compressed_bytes": compressed}
-    return {"tokens": tokens, **sizes, "ratio": _ratio(point)}
+    return {"tokens": tokens, **sizes, "ratio": compressed / original if original else None}
 
 
 def _print(name: str, points: Sequence[Point], console: Console) -> None:
@@ -226,7 +148,7 @@ def _print(name: str, points: Sequence[Point], console: Console) -> None:
     console.print(table(name, ("tokens", "bytes", "compressed", "ratio", "growth"), rows, left=()))
     if len(some) < len(points):
         console.line(f"{len(some)} of {len(points):,} points; --json has them all")
-    ratios = [ratio for ratio in map(_ratio, points) if ratio is not None]
+    ratios = [compressed / original for _, original, compressed in points if original]
     if not ratios:
         console.line("ratio  (empty)")
         return
@@ -235,9 +157,7 @@ def _print(name: str, points: Sequence[Point], console: Console) -> None:
     console.line(f"ratio  {marks}  {ratios[0]:.3f} to {ratios[-1]:.3f}")
 
 
-def _plot(
-    curves: Mapping[str, list[Point]], stops: Mapping[str, list[TextStop]], path: Path
-) -> None:
+def _plot(curves: Mapping[str, list[Point]], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -245,11 +165,7 @@ def _plot(
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for name, points in curves.items():
-        (line,) = axes.plot([0, *(p[1] for p in points)], [0, *(p[2] for p in points)], label=name)
-        for stop, style in zip(stops[name], itertools.cycle(("--", ":", "-.")), strict=False):
-            if stop["fired_at"] is not None:
-                label, color = f"{stop['detector']} stops {name}", line.get_color()
-                axes.axvline(stop["kept_bytes"], color=color, linestyle=style, label=label)
+        axes.plot([0, *(p[1] for p in points)], [0, *(p[2] for p in points)], label=name)
     axes.set_xlabel("original bytes")
     axes.set_ylabel("compressed bytes")
     axes.legend()

@@ -52,12 +52,10 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             lines: object = {entry.name: entry.line for entry in entries}
             document[kind] = list(map(_described, entries)) if kind == "backends" else lines
         else:
-            names = _datasets() if kind == "datasets" else _presets()
+            document[kind] = names = _datasets() if kind == "datasets" else _presets()
             for name, line in names.items():
                 table.add_row(name, line)
-            document[kind] = names
-        console.print(table if document[kind] else f"{kind}: none yet")
-        console.print()
+        console.print(table, "")
     return Done(document)
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
-from attention.spec import values
+from attention.spec import Spec, paths, values
 from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser
 from experiments.cli.plain_text import COLUMNS, over_texts
-from experiments.cli.progress import bar
 from experiments.cli.reporting import document_of, report_of
 from experiments.cli.stores import (
     add_load_flag,
@@ -27,13 +26,11 @@ from experiments.cli.stores import (
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.data.sets import is_file
-from experiments.grid.detectors import build_detectors, choices_of, combined
+from experiments.grid.detectors import Choices, build_detectors, choices_of, combined
 from experiments.report import tables
 from experiments.report.row import DetectorEffect, ReportRow, by_penalty
 from experiments.store import manifest
 from experiments.store.labels import labels, short
-from experiments.store.study import Study
-from experiments.sweep import replay_check
 from lil import Detector
 from lil.detectors import DETECTORS, require_stop
 
@@ -45,8 +42,6 @@ examples:
       any parameter of any detector, every combination
   lil replay --f 50,100,200 --rate 0.04,0.08  the same for Guardian, shorter
   lil replay --f 250 --t 20                   threshold in bytes instead of bytes per token
-  lil replay --check-live                     live = replayed, on every trace of the sweep
-  lil replay --check-live --decode 50         and with the model really decoding, on 50 of them
   lil replay texts.jsonl --tokenizer ./my-model --detector guardian,cycle
       texts that you have: a line {"text": ...} each (or "output"; "id" and "prompt" if known);
       they are cut into the model's tokens anew
@@ -60,6 +55,7 @@ _SHORT = {
     "t": ("N,...", "threshold in bytes per f tokens"),
     "codec": ("NAME,...", "compressor"),
 }
+_KINDS = {"method": "sparse", "control": "controls", "null": "null"}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -73,7 +69,9 @@ def add_arguments(parser: Parser) -> None:
         "--column", metavar="NAME", help=f"that holds the texts ({' or '.join(COLUMNS)})"
     )
     add_scorer_flag(parser)
-    group = parser.add_argument_group("detectors (default: those given parameters, or the sweep's)")
+    group = parser.add_argument_group(
+        "detectors (default: those with values to try, or the sweep's)"
+    )
     group.add_argument(
         "--detector",
         metavar="NAME|FILE,...",
@@ -91,37 +89,26 @@ def add_arguments(parser: Parser) -> None:
     group = parser.add_argument_group(f"short for --set {_SHORT_FOR}.PARAMETER=")
     for parameter, (metavar, line) in _SHORT.items():
         group.add_argument(f"--{parameter}", metavar=metavar, help=line)
-    group = parser.add_argument_group("proof that live equals replayed")
-    group.add_argument(
-        "--check-live", action="store_true", help="feed every trace token by token and compare"
-    )
-    group.add_argument(
-        "--decode", type=int, default=0, metavar="N", help="and really decode N of them again"
-    )
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
-    """Replay, print what each detector saves, and compare with live where asked."""
-    if args.decode < 0:
-        raise InvalidValue("decode", args.decode, "0 or more traces")
-    typed, settings = typed_detectors(args.detector), _settings(args)
-    if is_file(args.store):
-        for name in ("check_live", "decode", "scorer", "load"):
-            if flag := getattr(args, name):
-                allowed = f"a store for --{name.replace('_', '-')}: {args.store} is a file of texts"
-                raise InvalidValue(name, flag, allowed)
+    """Replay the traces and print what each detector saves."""
+    specs, choices = typed_detectors(args.detector), _choices(args)
+    is_text = is_file(args.store)
+    for name in ("scorer", "load") if is_text else ("tokenizer", "column"):
+        if (flag := getattr(args, name)) is not None:
+            kind = "a file of texts" if is_text else "a store"
+            raise InvalidValue(name, flag, f"no --{name}, because {args.store} is {kind}")
+    if is_text:
         config = Config()
-        detectors = _detectors(typed, settings, config, build_detectors(config))
+        detectors = _detectors(specs, choices, config, build_detectors(config))
         models.quiet_transformers()
         file = Path(args.store)
         return Done(over_texts(file, args.tokenizer, args.column, detectors, console))
-    for name in ("tokenizer", "column"):
-        if (flag := getattr(args, name)) is not None:
-            allowed = f"nothing for a store: {args.store} is no file of texts"
-            raise InvalidValue(name, flag, allowed)
-    study = open_store(Path(args.store), to_load(args, typed, settings), args.scorer)
+    load = to_load(args, *specs, *map(Spec, choices)) | {*paths(choices)}
+    study = open_store(Path(args.store), load, args.scorer)
     with study.config.following():
-        detectors = _detectors(typed, settings, study.config, study.detectors)
+        detectors = _detectors(specs, choices, study.config, study.detectors)
     for detector in detectors:
         require_notes(detector, study)
     report = report_of(study, detectors)
@@ -137,55 +124,42 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         ],
         "runs_missing": report.missing,
     }
-    code = 0
-    if args.check_live or args.decode:
-        about["live"] = list(_check_live(study, detectors, args.decode, console))
-        code = 1 if any(agreement["differ"] for agreement in about["live"]) else 0
-    return Done(document_of(report, about), code)
+    return Done(document_of(report, about))
 
 
-def _settings(args: argparse.Namespace) -> list[str]:
-    """All values to try, the short flags spelled out.
+def _choices(args: argparse.Namespace) -> Choices:
+    """All values to try, those of the short flags among them.
 
     Raises:
         InvalidValue: a short flag as well as --set, two names of one parameter, or no value.
     """
-    settings = list(args.set)
-    typed = [name for name in _SHORT if getattr(args, name) is not None]
-    for name in typed:
-        value, key = getattr(args, name), f"{_SHORT_FOR}.{name}="
-        if any(text.strip().removeprefix("detector_params.").startswith(key) for text in args.set):
-            raise InvalidValue(name, value, f"--{name} or --set, not both")
-        if not values(value):
-            raise InvalidValue(name, value, "one or more values, separated by commas")
-        settings.append(key + value)
-    for name, choices in choices_of(settings).items():
-        for group in DETECTORS.find(name).aliases:
-            both = [
-                (parameter, f"--{parameter}" if short else f"--set {name}.{parameter}")
-                for parameter in group
-                for short in [name == _SHORT_FOR and parameter in typed]
-                if parameter in choices
-            ]
-            if len(both) > 1:
-                (_, first), (parameter, second), *_ = both
-                allowed = f"{second} or {first}, not both"
-                raise InvalidValue(parameter, choices[parameter], allowed)
-    return settings
+    choices = choices_of(args.set)
+    for name in _SHORT:
+        if (text := getattr(args, name)) is None:
+            continue
+        if name in (of_short := choices.setdefault(_SHORT_FOR, {})):
+            raise InvalidValue(name, text, f"--{name} or --set, not both")
+        if not values(text):
+            raise InvalidValue(name, text, "one or more values, separated by commas")
+        of_short[name] = values(text)
+    for detector, parameters in choices.items():
+        for group in DETECTORS.find(detector).aliases:
+            first, *others = [name for name in group if name in parameters] or [""]
+            if others:
+                allowed = f"{others[0]} or {first} of {detector}, not both"
+                raise InvalidValue(others[0], parameters[others[0]], allowed)
+    return choices
 
 
 def _detectors(
-    typed: Sequence[str], settings: Sequence[str], config: Config, own: Sequence[Detector]
+    specs: Sequence[Spec], choices: Choices, config: Config, own: Sequence[Detector]
 ) -> list[Detector]:
     """Every combination of the values to try, on top of the sweep's own parameters."""
-    specs = [DETECTORS.spec(text) for text in typed]
-    detectors = combined(config, specs, choices_of(settings))
+    detectors = combined(config, specs, choices)
     if not detectors:
         # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
-        for detector in own:
-            plain = dataclasses.replace(detector, on_stop="stop")
-            if plain not in detectors:
-                detectors.append(plain)
+        plain = [replace(detector, on_stop="stop") for detector in own]
+        detectors = [d for at, d in enumerate(plain) if d not in plain[:at]]
     for detector in detectors:
         require_stop(detector, "what follows was not decoded")
     return detectors
@@ -195,14 +169,13 @@ def _rows(rows: Sequence[ReportRow], detectors: Sequence[Detector]) -> Iterator[
     """A line for each detector: full attention, sparse methods, controls, nulls; by penalty."""
     for label, detector in zip(labels(detectors), detectors, strict=True):
         if len(detectors) == 1:
-            params = {k: v for k, v in detector.params().items() if k != "on_stop"}  # always stop
-            if params["region"] is None:
-                del params["region"]
+            own = [row for row in rows if row.detector != "none"]
+            hidden = ("on_stop",) if detector.params()["region"] else ("on_stop", "region")
+            params = {k: v for k, v in detector.params().items() if k not in hidden}
             label = f"{detector.name}({', '.join(f'{k}={short(v)}' for k, v in params.items())})"
-            mine = [row for row in rows if row.detector != "none"]
         else:
-            mine = [row for row in rows if row.detector == label]
-        for penalty, part in by_penalty(mine).items():
+            own = [row for row in rows if row.detector == label]
+        for penalty, part in by_penalty(own).items():
             added = "" if penalty == "none" else f" + {penalty}"
             groups: dict[str, list[ReportRow]] = {"full": [], "sparse": []}
             for row in part:
@@ -211,9 +184,6 @@ def _rows(rows: Sequence[ReportRow], detectors: Sequence[Detector]) -> Iterator[
             for kind, group in groups.items():
                 yield label, kind + added, *_cells(group)
                 label = ""
-
-
-_KINDS = {"method": "sparse", "control": "controls", "null": "null"}
 
 
 def _cells(rows: Sequence[ReportRow]) -> list[str]:
@@ -225,27 +195,3 @@ def _cells(rows: Sequence[ReportRow]) -> list[str]:
         "—" if saved is None else f"{100 * saved:.1f}%",
         *("—" if lost is None else str(count) for count in (solved, lost, gained)),
     ]
-
-
-def _check_live(
-    study: Study, detectors: Sequence[Detector], decode: int, console: Console
-) -> Iterator[dict[str, Any]]:
-    """Compare replayed verdicts with fed and with decoded traces; prints and yields each."""
-    for label, detector in zip(labels(detectors), detectors, strict=True):
-        with bar("feeding", len(study.plan)) as advance:
-            checks = {"fed token by token": replay_check.check_fed(study, detector, advance)}
-        if decode:
-            models.quiet_transformers()
-            models.use_threads(study.config.threads)
-            with bar("decoding", min(decode, len(study.plan))) as advance:
-                agreement = replay_check.check_decoded(study, detector, decode, advance)
-            checks["decoded live"] = agreement
-        for how, agreement in checks.items():
-            same = agreement.traces - len(agreement.differ)
-            console.line(
-                f"{label}, {how}: live and replayed agree on {same} of {agreement.traces} traces "
-                f"({agreement.verdicts} verdicts)"
-            )
-            for line in agreement.differ[:10]:
-                console.line(line)
-            yield {"detector": label, "how": how, **dataclasses.asdict(agreement)}

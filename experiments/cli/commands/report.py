@@ -76,8 +76,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     check_outputs(args)
     exports.check_files(args.csv, args.parquet, args.rows)
     detectors = typed_detectors(args.detector)
-    load = to_load(args, detectors)
-    studies = open_stores(folders, args.sweep, detectors, load, args.scorer)
+    studies = open_stores(folders, args.sweep, detectors, to_load(args, *detectors), args.scorer)
     several = len(studies) > 1
     reports = []
     for opened in studies:

@@ -111,15 +111,15 @@ class _Options:
         if args.budget is not None and not takes_budget(entry):
             allowed = f"none with --backend {args.backend}, which attends to every token"
             raise InvalidValue("budget", args.budget, allowed)
-        backend = build_backends(config)[-1]
         *_, penalties = every = build_penalties(config)
         if len(every) > 2:
             raise InvalidValue("penalty", ",".join(config.penalties), "one penalty, or none")
-        detectors = build_detectors(config)
+        if len(config.models) > 1:
+            raise InvalidValue("model", ",".join(config.models), "one model")
+        backend, detectors = build_backends(config)[-1], build_detectors(config)
         drafts: Any = args.speculate or 0
-        if isinstance(drafts, str) and drafts.isdecimal():
-            drafts = int(drafts)
-        drafts = lil.DecodeOptions(backend=backend, detectors=detectors, speculate=drafts).speculate
+        drafts = int(drafts) if str(drafts).isdecimal() else drafts
+        lil.DecodeOptions(backend=backend, detectors=detectors, speculate=drafts)  # checks them
         models.resolve_device(config.device)
         if text is not None:
             problems = [("", data.typed(text, data.ProblemChoice.of(config)))]
@@ -130,8 +130,6 @@ class _Options:
         for name, item in problems:
             scoring.require(item.scorer, name, [item.gold])
         scorers = scoring.loaded(config.scorer, *{item.scorer for _, item in problems})
-        if len(config.models) > 1:
-            raise InvalidValue("model", ",".join(config.models), "one model")
         return cls(config, backend, penalties, detectors, drafts, problems, scorers)
 
 
@@ -143,15 +141,12 @@ class _Echo:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def token(self, _index: int, _token: int, piece: bytes) -> None:
-        """Print a token's text."""
         self._console.line(self._decoder.decode(piece), end="")
 
     def action(self, _index: int, action: Mapping[str, Any]) -> None:
-        """Print an action; what comes next follows it."""
         self._decoder.reset()
-        self._console.print()
         self._console.line(
-            f"[{action['detector']} at token {action['step']}: {action['name']}, "
+            f"\n[{action['detector']} at token {action['step']}: {action['name']}, "
             f"{action['kept']} kept, {action['dropped']} dropped, {action['cue_tokens']} given; "
             "goes on with]",
             style="bold",
@@ -231,30 +226,32 @@ def _prompt(args: argparse.Namespace) -> str | None:
         raise InvalidValue("prompt", "-", f"text on standard input ({error.reason})") from error
 
 
+#: What a document takes over from a trace.
+_OF_TRACE = (
+    *("text", "tokens", "at_positions", "finish", "decoded_tokens", "keys_read_mean"),
+    *("keys_read_max", "cache_bytes_peak", "prefill_sec", "decode_sec"),
+)
+
+
 def _document(
     name: str, item: data.Item, trace: lil.Trace, prompt: str, scorers: scoring.Scorers
 ) -> dict[str, Any]:
-    about: dict[str, Any] = {"item": item.id, "ended": trace.finish == "eos"}
-    judged = scoring.judged(trace.text, item.gold, item.scorer, scorers, **about)
-    records = ("evidence", "action", "speculation")
-    costs = ("decoded_tokens", "keys_read_mean", "keys_read_max", "cache_bytes_peak")
+    ended = trace.finish == "eos"
+    judged = scoring.judged(trace.text, item.gold, item.scorer, scorers, item=item.id, ended=ended)
+    records = {key: getattr(trace, key) for key in ("evidence", "action", "speculation")}
     return {
         "dataset": name or None,
         "item_id": item.id,
         "prompt": item.question,
         "prompt_text": prompt,
         "prompt_tokens": len(trace.prompt_ids),
-        "text": trace.text,
         "gold": item.gold,
         "scorer": item.scorer,
         "correct": judged.correct,
         "answer": judged.answer,
         "rule": judged.rule,
-        "tokens": trace.tokens,
-        "at_positions": trace.at_positions,
-        "finish": trace.finish,
-        **{key: getattr(trace, key) for key in (*costs, "prefill_sec", "decode_sec")},
-        **{key: None if (x := getattr(trace, key)) is None else dict(x) for key in records},
+        **{key: getattr(trace, key) for key in _OF_TRACE},
+        **{key: None if record is None else dict(record) for key, record in records.items()},
     }
 
 

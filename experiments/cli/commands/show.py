@@ -13,12 +13,10 @@ from experiments.cli.console import Console, notify, table
 from experiments.cli.parser import Done, Parser
 from experiments.cli.plain_text import beginning_and_end, ending
 from experiments.cli.runs import find, parameters
-from experiments.cli.stores import add_scorer_flag
-from experiments.grid.answers import boxed
+from experiments.cli.stores import add_scorer_flag, judged_studies
 from experiments.grid.data.sets import labels as dataset_labels
 from experiments.grid.plan import Run
-from experiments.grid.scoring import Judgement, correct, judged, reason
-from experiments.store import manifest
+from experiments.grid.scoring import Judgement, judged, reason
 from experiments.store.labels import labels
 from experiments.store.samples.replay import samples_of
 from experiments.store.samples.sample import is_usable
@@ -43,8 +41,7 @@ _COSTS = (
     "batch_size",
 )
 
-#: Answers before the last that are named, the newest.
-_OTHERS = 5
+_PLAIN = ("sweep", "status", "finish", "message", "tokens", "at_positions")
 
 
 def add_arguments(parser: Parser) -> None:
@@ -62,12 +59,7 @@ def add_arguments(parser: Parser) -> None:
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Print one run: prompt, output, why its answer counts as it does, cap, costs, detectors."""
-    studies = Study.each(Path(args.store))
-    if args.scorer is not None:
-        needing = [study for study in studies if study.needs_any(args.scorer)]
-        if not needing:
-            studies[0].judged_by(args.scorer)  # says which there are
-        studies = [s.judged_by(args.scorer) if s in needing else s for s in studies]
+    studies = judged_studies(Study.each(Path(args.store)), args.scorer)
     study, run = find(studies, args.run)
     notify(study.warnings)
     document = _document(study, run)
@@ -77,28 +69,22 @@ def command(args: argparse.Namespace, console: Console) -> Done:
 
 def _document(study: Study, run: Run) -> dict[str, Any]:
     configuration, record = run.configuration, study.store.get(run.id)
-    named = zip(labels(study.detectors), study.detectors, strict=True)
-    able = [pair for pair in named if study.supports(pair[1], configuration)]
-    caps = study.caps(run)
-    plain, *watched = samples_of(run, record, caps, "none", able, study.store, study.scorers)
+    every = zip(labels(study.detectors), study.detectors, strict=True)
+    detectors = [pair for pair in every if study.supports(pair[1], configuration)]
+    plain, *watched = samples_of(
+        run, record, study.caps(run), "none", detectors, study.store, study.scorers
+    )
     trace = record.trace() if record is not None and is_usable(plain) else None
-    gold, scorer = run.problem.gold, run.problem.scorer
-    text, whole_correct, judgement = None, None, Judgement(None)
+    gold, scorer, cap = run.problem.gold, run.problem.scorer, study.cap(run)
+    text, judgement, of_all_stored = None, Judgement(None), None
     if trace is not None and plain.tokens is not None:
         pieces = trace.pieces[: plain.tokens] if plain.tokens < trace.tokens else trace.text_pieces
         text = b"".join(pieces).decode(errors="replace")
-        about: dict[str, Any] = {"item": run.item_id, "ended": plain.status == "ok"}
-        judgement = judged(text, gold, scorer, study.scorers, **about)
-        about["ended"] = trace.finish == "eos"  # of all that is stored, behind the cap too
-        whole_correct = correct(trace.text, gold, scorer, study.scorers, **about)
-    cap, end = study.cap(run), [*plain.curve][-1:]
-    key = (configuration.model, configuration.dataset)
-    sweep = next((sweep for sweep in study.sweeps if key in sweep.plan.items), None)
+        judgement, of_all_stored = (
+            judged(words, gold, scorer, study.scorers, item=run.item_id, ended=ended)
+            for words, ended in ((text, plain.status == "ok"), (trace.text, trace.finish == "eos"))
+        )
     datasets = dataset_labels([c.dataset for c in study.plan.configurations])
-    place = None
-    if record is not None:
-        file = f"{record.path.parent.name}/{record.path.name}"
-        place = {"file": file, "offset": record.offset, "length": record.length}
     return {
         "id": run.id,
         "model": configuration.model,
@@ -112,11 +98,10 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
         "penalties": [dict(penalty) for penalty in configuration.penalties],
         "sampling": dict(configuration.sampling),
         "dtype": configuration.dtype,
-        **{key: getattr(plain, key) for key in ("sweep", "status", "finish", "message", "tokens")},
+        **{name: getattr(plain, name) for name in _PLAIN},
         "stored_tokens": None if trace is None else trace.tokens,
         "cap": cap,
         "cap_from": _cap_from(study, run, cap),
-        "at_positions": plain.at_positions,
         "prompt": None if trace is None else trace.prompt_bytes.decode(errors="replace"),
         "prompt_tokens": None if trace is None else len(trace.prompt_ids),
         "text": text,
@@ -126,21 +111,12 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
         "scorer": scorer,
         "correct": judgement.correct,
         "reason": None if text is None else reason(judgement, gold, scorer),
-        "boxed": None if text is None else boxed(text),
-        "correct_of_all_stored": whole_correct,
-        "gold_from": None if sweep is None else f"{manifest.FOLDER}/{sweep.id}.json",
-        "record": place,
+        "correct_of_all_stored": of_all_stored and of_all_stored.correct,
         "costs": {name: getattr(plain, name) for name in _COSTS},
-        "compression_ratio": end[0][2] / end[0][1] if end and end[0][1] else None,
         "detectors": [
             {
-                "detector": sample.detector,
-                "action": sample.action,
-                "status": sample.status,
                 "fired_at": sample.stopped_at,
-                "tokens": sample.tokens,
-                "paid_tokens": sample.paid_tokens,
-                "correct": sample.correct,
+                **{name: getattr(sample, name) for name in _OF_DETECTOR},
             }
             for sample in watched
         ],
@@ -148,8 +124,10 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
     }
 
 
+_OF_DETECTOR = ("detector", "action", "status", "tokens", "paid_tokens", "correct")
+
+
 def _cap_from(study: Study, run: Run, cap: int) -> str:
-    """Where a run's cap is from."""
     config, room = study.config, run.problem.room
     if room is not None and cap == room and not config.beyond_positions:
         return "what the model's positions leave behind the prompt"
@@ -167,7 +145,7 @@ def _full(study: Study, run: Run) -> dict[str, Any]:
     full = study.plan.full(run)
     record = study.store.get(full.id)
     (sample,) = samples_of(full, record, study.caps(full), "none", [], study.store, study.scorers)
-    values = {key: getattr(sample, key) for key in ("status", "tokens", "correct")}
+    values = {name: getattr(sample, name) for name in ("status", "tokens", "correct")}
     return {"id": full.id, **values}
 
 
@@ -190,7 +168,7 @@ def _print(run: Mapping[str, Any], whole: bool, console: Console) -> None:
                 row["action"],
                 "—" if row["fired_at"] is None else f"{row['fired_at']:,}",
                 row["status"] if row["tokens"] is None else f"{row['tokens']:,}",
-                _verdict(row["correct"]),
+                _VERDICTS[row["correct"]],
             )
             for row in run["detectors"]
         ]
@@ -201,26 +179,25 @@ def _print(run: Mapping[str, Any], whole: bool, console: Console) -> None:
 def _lines(run: Mapping[str, Any]) -> dict[str, str]:
     """What is known of a run, by the name of each line."""
     lines = {"status": run["status"] + (f": {run['message']}" if run["message"] else "")}
-    if run["tokens"] is not None:
+    if (tokens := run["tokens"]) is not None:
+        more = run["stored_tokens"] - tokens
         lines["answer"] = _answer(run)
-        lines["because"] = _because(run)
-        if run["gold_from"] is not None:
-            lines["gold"] = f"from the plan in {run['gold_from']}"
+        lines["because"] = str(run["reason"])
+        if run["status"] == "capped":
+            lines["because"] += f"; cut at {tokens:,} tokens"
+            if more:
+                right = _VERDICTS[run["correct_of_all_stored"]]
+                lines["because"] += f", all {run['stored_tokens']:,} that are stored are {right}"
         beyond = ", where the model's positions end or beyond" if run["at_positions"] else ""
-        more = run["stored_tokens"] - run["tokens"]
         stored = f"; {more:,} more are stored" if more else ""
-        lines["tokens"] = f"{run['tokens']:,}, ended by {run['finish']}{beyond}{stored}"
-    lines["cap"] = f"{run['cap']:,} ({run['cap_from']})"
-    if (record := run["record"]) is not None:
-        where = f"{record['file']}, {record['length']:,} bytes from {record['offset']:,}"
-        lines["record"] = f"{where}, decoded in sweep {run['sweep']}"
-    if (full := run["full"]) is not None and full["tokens"] is not None:
-        lines["full"] = f"{full['tokens']:,} tokens, {_verdict(full['correct'])}"
-    if run["tokens"] is not None:
+        lines["tokens"] = f"{tokens:,}, ended by {run['finish']}{beyond}{stored}"
         costs = [(name, cost) for name, cost in run["costs"].items() if cost is not None]
         lines["costs"] = ", ".join(f"{name} {_number(cost)}" for name, cost in costs)
-    if run["compression_ratio"] is not None:
-        lines["packed"] = f"{run['compression_ratio']:.3f} compressed over original bytes"
+    lines["cap"] = f"{run['cap']:,} ({run['cap_from']})"
+    if run["sweep"] is not None:
+        lines["sweep"] = run["sweep"]
+    if (full := run["full"]) is not None and full["tokens"] is not None:
+        lines["full"] = f"{full['tokens']:,} tokens, {_VERDICTS[full['correct']]}"
     return lines
 
 
@@ -231,26 +208,10 @@ def _answer(run: Mapping[str, Any]) -> str:
     gold = run["gold"]
     accepted = " or ".join(gold) if isinstance(gold, tuple) else gold
     known = "no answer is known" if accepted is None else f"gold {accepted}"
-    return f"{answer}{rule}, {known}, scorer {run['scorer']}: {_verdict(run['correct'])}"
+    return f"{answer}{rule}, {known}, scorer {run['scorer']}: {_VERDICTS[run['correct']]}"
 
 
-def _because(run: Mapping[str, Any]) -> str:
-    """Why the answer counts as it does: the comparison, other answers, and what a cap cut off."""
-    words = str(run["reason"])
-    *before, _ = run["boxed"] or [None]
-    if before and run["rule"] == "the last \\boxed{}":
-        some = list(dict.fromkeys(before))[-_OTHERS:]
-        words += f"; before it {len(before):,} more in boxes: {', '.join(map(repr, some))}"
-    if run["status"] == "capped":
-        words += f"; cut at {run['tokens']:,} tokens"
-        if run["stored_tokens"] > run["tokens"]:
-            right = _verdict(run["correct_of_all_stored"])
-            words += f", all {run['stored_tokens']:,} that are stored are {right}"
-    return words
-
-
-def _verdict(right: bool | None) -> str:
-    return {None: "not judged", True: "right", False: "wrong"}[right]
+_VERDICTS = {None: "not judged", True: "right", False: "wrong"}
 
 
 def _number(value: float) -> str:

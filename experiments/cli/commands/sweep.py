@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rich.filesize import decimal
+
 from attention.errors import InvalidValue
 from experiments.cli.console import Console, notify, table
 from experiments.cli.parser import Done, Parser
@@ -155,32 +157,21 @@ def command(args: argparse.Namespace, console: Console) -> Done:
 
 def _print(forecast: dict[str, Any], console: Console) -> None:
     """Print a dry run: a table for each model, memory, and sentences."""
+    names = ("data set", "backend", "runs", "stored", "tokens", "at most", "time")
     for model in dict.fromkeys(row["model"] for row in forecast["cells"]):
         of_model = [row for row in forecast["cells"] if row["model"] == model]
-        rows = list(_by_backend(of_model, forecast["labels"]))
-        names: tuple[str, ...] = (
-            "data set",
-            "backend",
-            "runs",
-            "stored",
-            "tokens",
-            "at most",
-            "time",
-        )
-        console.print(table(model, names, rows, left=names[:2]))
-        console.print()
-    rows = []
-    for row in forecast["memory"]:
-        if row["weight_bytes"] is not None:
-            sizes = (row["weight_bytes"], row["kv_bytes_per_row"], row["kv_bytes_per_batch"])
-            named = (row["model"], row["backend"], _number(row["budget"]))
-            rows.append([*named, *map(_bytes, sizes)])
-    if rows:
+        rows = _by_backend(of_model, forecast["labels"])
+        console.print(table(model, names, rows, left=names[:2]), "")
+    if memory := [row for row in forecast["memory"] if row["weight_bytes"] is not None]:
+        sizes = ("weight_bytes", "kv_bytes_per_row", "kv_bytes_per_batch")
+        cells = [
+            (row["model"], row["backend"], _number(row["budget"]), *(_bytes(row[x]) for x in sizes))
+            for row in memory
+        ]
         batch = f"keys and values of a row and of {forecast['batch_size']}"
-        names = ("model", "backend", "budget", "weights", "row", "batch")
+        columns = ("model", "backend", "budget", "weights", "row", "batch")
         title = f"memory in {forecast['dtype']}, {batch}"
-        console.print(table(title, names, rows, left=names[:2]))
-        console.print()
+        console.print(table(title, columns, cells, left=columns[:2]), "")
     lines = [
         f"{forecast['runs']:,} runs, {_number(forecast['stored'])} of them stored; about "
         f"{forecast['tokens_expected']:,} tokens, at most {forecast['tokens_at_most']:,}; "
@@ -192,7 +183,7 @@ def _print(forecast: dict[str, Any], console: Console) -> None:
             "store does not know how long full attention is on their problem"
         )
     for line in (*lines, *forecast["unknown"], *forecast["notices"]):
-        console.print(line, highlight=False, markup=False)
+        console.line(line)
 
 
 def _by_backend(
@@ -225,12 +216,7 @@ def _number(value: int | None) -> str:
 
 
 def _bytes(value: int | None) -> str:
-    if value is None:
-        return "—"
-    size, units = float(value), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while size >= 1024 and len(units) > 1:
-        size, units = size / 1024, units[1:]
-    return f"{size:,.1f} {units[0]}"
+    return "—" if value is None else decimal(value, precision=1)
 
 
 def _time(seconds: float | None) -> str:

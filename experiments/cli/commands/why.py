@@ -29,18 +29,13 @@ def add_arguments(parser: Parser) -> None:
     """Flags of `lil why`."""
     parser.add_argument("store", metavar="STORE", help="folder of a sweep")
     parser.add_argument("run", nargs="*", metavar="RUN", help="a sparse run, as lil show names it")
-    parser.add_argument(
-        "--keys",
-        default="1,4,16",
-        metavar="N,...",
-        help="keys put back in each layer, and KV head where each has its own (default: 1,4,16)",
-    )
-    parser.add_argument(
-        "--top", default="10", metavar="N", help="texts that are listed (default: 10)"
-    )
-    parser.add_argument(
-        "--seed", default="0", metavar="N", help="of the keys drawn as a control (default: 0)"
-    )
+    for flag, default, metavar, line in (
+        ("--keys", "1,4,16", "N,...", "keys put back in each layer, and in each KV head's choice"),
+        ("--top", "10", "N", "texts that are listed"),
+        ("--seed", "0", "N", "of the keys drawn as a control"),
+    ):
+        text = f"{line} (default: {default})"
+        parser.add_argument(flag, default=default, metavar=metavar, help=text)
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
@@ -51,37 +46,34 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     top, seed = whole_number("top", args.top, 1), whole_number("seed", args.seed, 0)
     study, run = find(Study.each(Path(args.store)), args.run)
     notify(study.warnings)
-    document = why(study, run, keys, seed)
+    document = _why(study, run, keys, seed)
     document["texts"] = document.get("texts", [])[:top]
     _print(document, console)
     return Done(document)
 
 
-def why(study: Study, run: Run, keys: tuple[int, ...], seed: int) -> dict[str, Any]:
+def _why(study: Study, run: Run, keys: tuple[int, ...], seed: int) -> dict[str, Any]:
     """Why a run departs from full attention's, as a document.
 
     Raises:
         InvalidValue: no sparse greedy run with full attention's in the store, or weights that are
             not those it was decoded with.
     """
-    from experiments.why.parting import Texts, explained, parting
+    from experiments.why import Texts, explained, parting
 
-    configuration = run.configuration
-    if configuration.is_full:
-        raise InvalidValue("run", configuration.name, "a run of a sparse method")
-    if configuration.sampling["temperature"]:
-        drawn = f"sampled at temperature {configuration.sampling['temperature']}"
-        raise InvalidValue("run", drawn, "a greedy run: sampled texts part by chance")
+    configuration, name = run.configuration, run.configuration.name
+    if configuration.is_full or configuration.sampling["temperature"]:
+        raise InvalidValue(
+            "run", name, "a greedy run of a sparse method; chance parts sampled texts"
+        )
     full_id = study.plan.full(run).id
-    traces = []
-    for name, id_ in (("run", run.id), ("full attention's run", full_id)):
-        record = study.store.get(id_)
-        if record is None or record.failed:
-            raise InvalidValue(name, run.item_id, "one that the store has a text of")
-        traces.append(record.trace())
+    records = [study.store.get(run.id), study.store.get(full_id)]
+    traces = [record.trace() for record in records if record is not None and not record.failed]
+    if len(traces) < 2:
+        raise InvalidValue("run", name, "a run whose text and full attention's are in the store")
     sparse, full = traces
     if sparse.action is not None or full.action is not None:
-        raise InvalidValue("run", configuration.name, "a run in which no detector acted")
+        raise InvalidValue("run", name, "a run in which no detector acted")
     about = {
         "id": run.id,
         "full_id": full_id,
@@ -112,8 +104,8 @@ def why(study: Study, run: Run, keys: tuple[int, ...], seed: int) -> dict[str, A
         for at in sorted(range(len(missed)), key=lambda at: -missed[at])
         if missed[at] > 0
     ]
-    words = {f"{side}_text": text(result[f"{side}_token"]) for side in ("full", "sparse")}
-    return about | {"parts": True} | result | words | {"texts": unread}
+    chosen = {f"{side}_text": text(result[f"{side}_token"]) for side in ("full", "sparse")}
+    return about | {"parts": True} | result | chosen | {"texts": unread}
 
 
 def _print(document: dict[str, Any], console: Console) -> None:
@@ -123,35 +115,36 @@ def _print(document: dict[str, Any], console: Console) -> None:
     if not document["parts"]:
         console.line("the text does not part from full attention's")
         return
-    lines = [
+    console.line(
         f"parts at token {document['token']:,}: full attention {document['full_text']!r}, "
-        f"{backend} {document['sparse_text']!r}",
-        f"margin of full attention's token over the other: {document['margin_full']:+.4f} under "
-        f"full attention, {document['margin_sparse']:+.4f} under {backend}",
-    ]
+        f"{backend} {document['sparse_text']!r}\n"
+        "margin of full attention's token over the other: "
+        f"{document['margin_full']:+.4f} under full attention, "
+        f"{document['margin_sparse']:+.4f} under {backend}"
+    )
     if not document["reproduced"]:
-        lines.append("replayed alone, the step chooses other tokens: a tie, or other numbers")
+        console.line("replayed alone, the step chooses other tokens: a tie, or other numbers")
     share = document["missed_in_prompt"]
     inside = "" if share is None else f", {100 * share:.0f}% of it in the prompt"
-    lines.append(f"not read: {100 * document['missed']:.1f}% of full attention's weight{inside}")
-    for line in lines:
-        console.line(line)
-    rows: list[tuple[str, ...]] = [
+    console.line(f"not read: {100 * document['missed']:.1f}% of full attention's weight{inside}")
+    rows = [
         (repr(row["text"]), row["where"], f"{row['position']:,}", f"{row['missed']:.3f}")
         for row in document["texts"]
     ]
-    names: tuple[str, ...] = ("text", "where", "position", "weight")
-    console.print(table("not read", names, rows, left=names[:2]))
+    columns = ("text", "where", "position", "weight")
+    console.print(table("not read", columns, rows, left=columns[:2]))
     if document["not_put_back"]:
         console.line(f"nothing is put back: {document['not_put_back']}")
         return
-    rows = []
-    for attempt in document["put_back"]:
-        which = "drawn" if attempt["control"] else "most missed"
-        healed, agreed = "not healed", "—"
-        if attempt["healed"]:
-            end = ", the end" if attempt["to_the_end"] else ""
-            healed, agreed = "healed", f"{attempt['agreed_tokens']:,} tokens{end}"
-        rows.append((str(attempt["keys"]), which, healed, agreed, f"{attempt['margin']:+.4f}"))
+    attempts = [
+        (
+            str(attempt["keys"]),
+            "drawn" if attempt["control"] else "most missed",
+            "healed" if attempt["healed"] else "not healed",
+            f"{attempt['agreed_tokens']:,} tokens" + (", the end" * attempt["to_the_end"]),
+            f"{attempt['margin']:+.4f}",
+        )
+        for attempt in document["put_back"]
+    ]
     names = ("keys", "which", "step", "then", "margin")
-    console.print(table("put back", names, rows, left=names[1:3]))
+    console.print(table("put back", names, attempts, left=names[1:3]))

@@ -1,19 +1,174 @@
-"""The step at which a sparse text departs from full attention's, replayed under both."""
+"""Why a sparse text parts from full attention's: what a step did not read, and put back.
+
+The step at which they part is replayed under both. Keys and values are recorded as the watched
+forward computed them, before the method drops them.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from attention import AttentionCache
-from attention.contract import Backend, Full, InvalidValue
-from experiments.why.watched import StepReads, Watched, WatchedLayer
+from attention.contract import (
+    Backend,
+    Counts,
+    Full,
+    Geometry,
+    InvalidValue,
+    KeepAll,
+    Layer,
+    Step,
+    group,
+    softmax,
+)
 from lil.penalties import Penalty
+
+
+@dataclass(frozen=True)
+class StepReads:
+    """What one layer read in a step.
+
+    Attributes:
+        read: which positions, (H, S); H is Hkv or Hq.
+        weights: probability of each position among those read, (Hkv, G, S).
+    """
+
+    read: Tensor
+    weights: Tensor
+
+
+class WatchedLayer(Layer):
+    """The method's own layer, next to a record of every key and value.
+
+    Attributes:
+        watching: whether decode steps are recorded.
+        reads_of_step: of the last decode step that was.
+        added: positions that the next decode step reads in the place of others, (H, S), or None.
+        shared: whether all heads read the same positions.
+    """
+
+    watching = False
+    reads_of_step: StepReads | None = None
+    added: Tensor | None = None
+    shared = False
+
+    def __init__(self, geometry: Geometry, backend: Watched, inner: Layer) -> None:
+        super().__init__(geometry, backend)
+        self.inner, self.record = inner, KeepAll(geometry, Full())
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        out = self.inner.forward(q, k, v, scaling, step)
+        self.record.append(k, v, step)
+        if not (step.decode and self.watching):
+            return out
+        S, g = step.longest, self.geometry
+        keys, values = (x.data[0, :, :S].double() for x in (self.record.k, self.record.v))
+        scores = group(q, g.Hkv, scaling)[0].double() @ keys.transpose(1, 2)
+        read = _mask(self.inner.read_positions(0, S), S)
+        if self.added is not None:
+            read = self._swapped(read, self.added, self._weights(scores, read))
+        self.reads_of_step = StepReads(read, self._weights(scores, read))
+        if self.added is None:
+            return out
+        return (self.reads_of_step.weights @ values).to(out.dtype).view(out.shape)
+
+    def _weights(self, scores: Tensor, read: Tensor) -> Tensor:
+        """Probabilities of the positions read, (Hkv, G, S)."""
+        g = self.geometry
+        sinks = None if g.grouped_sinks is None else g.grouped_sinks[..., 0]
+        unread = ~read.view(g.Hkv, -1, read.shape[-1])
+        return softmax(scores.masked_fill(unread, float("-inf")), sinks)
+
+    def _swapped(self, read: Tensor, added: Tensor, weights: Tensor) -> Tensor:
+        """`read` with `added`, less as many other positions, those of least weight."""
+        per_kv_head = len(read) == self.geometry.Hkv
+        worth = weights.sum(1) if per_kv_head else weights.flatten(0, 1)
+        if self.shared:
+            worth = worth.sum(0, keepdim=True).expand_as(read)
+        fixed = ~read | added
+        fixed[:, -1] = True  # the current token
+        order = worth.masked_fill(fixed, float("inf")).argsort(dim=-1, stable=True)
+        count = (added & ~read).sum(-1, keepdim=True)
+        return (read | added) & ~((order.argsort(dim=-1) < count) & ~fixed)
+
+    # All else is the method's own.
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        return self.inner.decode(q, k, v, scaling, step)
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        return self.inner.prefill(q, k, v, scaling, step)
+
+    def copied(self, index: Tensor) -> Self:
+        twin = copy.copy(self)
+        twin.inner, twin.record = self.inner.copied(index), self.record.copied(index)
+        return twin
+
+    def kept(self, seen: Counts) -> Counts:
+        return self.inner.kept(seen)
+
+    def reads(self, seen: Counts) -> Counts:
+        return self.inner.reads(seen)
+
+    def kept_positions(self, row: int, seen: int) -> Tensor:
+        return self.inner.kept_positions(row, seen)
+
+    def read_positions(self, row: int, seen: int) -> Tensor:
+        return self.inner.read_positions(row, seen)
+
+
+def _mask(positions: Tensor, S: int) -> Tensor:
+    """Lists of positions, -1 for none, as (H, S) of which are in them."""
+    mask = torch.zeros(len(positions), S + 1, dtype=torch.bool, device=positions.device)
+    mask.scatter_(1, positions.masked_fill(positions < 0, S), value=True)
+    return mask[:, :S]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched(Backend):
+    """Behaves as the method `inner` and records what its layers read, in a batch of one row."""
+
+    name: ClassVar[str] = "watched"
+    source: ClassVar[str] = "a method whose steps are watched"
+    layer_class = WatchedLayer
+    inner: Backend
+    budget: int | None = None
+
+    def __post_init__(self) -> None:
+        self._resolve("budget", self.inner.budget)
+        self._resolve("dense_layers", self.inner.dense_layers)
+        super().__post_init__()
+
+    @property
+    def exact_until(self) -> float:
+        return self.inner.exact_until
+
+    @property
+    def turns_keys(self) -> bool:
+        return self.inner.turns_keys
+
+    @property
+    def keeps_all(self) -> bool:
+        return False  # full attention never takes over its rows
+
+    @property
+    def rewindable(self) -> bool:
+        return False
+
+    def params(self) -> dict[str, Any]:
+        return {"inner": self.inner.identity()}
+
+    def build(self, geometry: Geometry) -> Layer:
+        layer = WatchedLayer(geometry, self, self.inner.build(geometry))
+        layer.exact_until = self.exact_until
+        return layer
 
 
 def parting(full: Sequence[int], sparse: Sequence[int]) -> int | None:
@@ -24,13 +179,7 @@ def parting(full: Sequence[int], sparse: Sequence[int]) -> int | None:
 
 @dataclass(frozen=True)
 class Texts:
-    """Two stored texts of one prompt.
-
-    Args:
-        prompt: its token ids.
-        full: generated under full attention.
-        sparse: generated under the method.
-    """
+    """Token ids of a prompt, and of its texts under full attention and under a method."""
 
     prompt: tuple[int, ...]
     full: tuple[int, ...]
@@ -57,8 +206,7 @@ class Replay:
         penalties: Sequence[Penalty],
     ) -> None:
         self._model, self._prompt, self._forced = model, list(prompt), list(forced)
-        self._penalties = penalties
-        self._before = cache.new(prompts=[len(prompt)])
+        self._penalties, self._before = penalties, cache.new(prompts=[len(prompt)])
         self._read(self._before, self._prompt)
         for token in self._forced[:-1]:
             self._read(self._before, [token])
@@ -85,11 +233,7 @@ class Replay:
         return self._scores(raw, []), reads, cache
 
     def agreeing(self, cache: AttentionCache, first: int, text: Sequence[int]) -> int:
-        """How many tokens, `first` among them, equal those of `text` before the first that differs.
-
-        Args:
-            cache: after the step that chose `first`; it is read on.
-        """
+        """How many tokens from `first`, which a step chose, equal those of `text`."""
         new = [first]
         while new[-1] == text[len(new) - 1] and len(new) < len(text):
             raw = self._read(cache, new[-1:])
@@ -143,28 +287,18 @@ def explained(
     seed: int = 0,
     engine: str = "auto",
 ) -> dict[str, Any]:
-    """Why a text departs from full attention's, JSON-able.
+    """Why a sparse text departs from full attention's, JSON-able.
 
     Weight is probability under full attention of what the method did not read. Keys of most missed
-    weight are put back, and as a control as many drawn at random.
-
-    Args:
-        model: of transformers.
-        backend: of the sparse text.
-        texts: two that differ.
-        penalties: of the sparse run.
-        keys: numbers of keys to put back, in turn.
-        seed: of the keys drawn as a control.
-        engine: as `Backend.on` takes it.
+    weight are put back, `keys` of them in turn, and as a control as many drawn at random.
 
     Raises:
         InvalidValue: they differ at the first token, which no decode step chose.
     """
     at = parting(texts.full, texts.sparse)
-    assert at is not None
-    if at == 0:
+    if not at:
         allowed = "texts with a first token in common, which the reading of the prompt chooses"
-        raise InvalidValue("run", "parts at token 0", allowed)
+        raise InvalidValue("run", f"parts at token {at}", allowed)
     prefix, wanted, other = texts.sparse[:at], texts.full[at], texts.sparse[at]
     with replayed(model, Full(), texts.prompt, prefix, (), engine) as dense:
         full_scores, full_reads, _ = dense.step()
@@ -179,19 +313,12 @@ def explained(
             for control, ranks in ((False, missed), (True, drawn)):
                 added = [_top(*layer, count) for layer in zip(ranks, reads, shared, strict=True)]
                 now, _, cache = replay.step(added, shared)
-                first = int(now.argmax())
-                healed = first == wanted
-                agreed = replay.agreeing(cache, first, texts.full[at:]) if healed else 0
-                attempts.append(
-                    {
-                        "keys": count,
-                        "control": control,
-                        "healed": healed,
-                        "agreed_tokens": agreed,
-                        "to_the_end": agreed == len(texts.full) - at,
-                        "margin": float(now[wanted] - now[other]),
-                    }
-                )
+                healed = int(now.argmax()) == wanted
+                agreed = replay.agreeing(cache, wanted, texts.full[at:]) if healed else 0
+                to_the_end = agreed == len(texts.full) - at
+                attempt = {"keys": count, "control": control, "healed": healed}
+                attempt |= {"agreed_tokens": agreed, "to_the_end": to_the_end}
+                attempts.append(attempt | {"margin": float(now[wanted] - now[other])})
     by_token = torch.stack([x.sum(0) for x in missed]).sum(0)
     total, of_prompt = float(by_token.sum()), float(by_token[: len(texts.prompt)].sum())
     turned = "this method turns its keys to other positions"

@@ -66,7 +66,6 @@ class Shape:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """`dtype` as torch has it."""
         dtype: torch.dtype = getattr(torch, self.dtype)
         return dtype
 

@@ -24,19 +24,12 @@ _IDS = ("id", "item_id", "unique_id")
 _LINES = 40  # of a table
 
 
-def beginning_and_end(text: str, whole: bool, flag: str) -> str:
+def shortened(text: str, flag: str, whole: bool = False) -> str:
     """A text, of a long text its two ends and how much is left out; `flag` prints all of it."""
     if whole or len(text) <= SHOWN:
         return text
     half = SHOWN // 2
     return f"{text[:half]}\n[{len(text) - 2 * half:,} characters more: {flag}]\n{text[-half:]}"
-
-
-def ending(text: str, whole: bool, flag: str) -> str:
-    """A text, of a long text its end and how much is left out; `flag` prints all of it."""
-    if whole or len(text) <= SHOWN:
-        return text
-    return f"[{len(text) - SHOWN:,} characters before: {flag}]\n{text[-SHOWN:]}"
 
 
 class TextStop(TypedDict):

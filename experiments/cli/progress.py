@@ -112,7 +112,7 @@ class Bars(result_writer.Progress):
         self._move(self._finished, self._total + weight)
 
     def note(self, text: str) -> None:
-        self.console.line(f"lil: {text}")
+        self.console.print(f"lil: {text}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _clock(seconds: float) -> str:

@@ -28,11 +28,11 @@ DEFAULT_STORE = "lil-out/demo"
 
 @dataclass(frozen=True)
 class OpenedStudy:
-    """A study, its label among several, and the default folder of its figures."""
+    """A study, its label among several, and a suffix of its files among those of its store."""
 
     label: str
     study: Study
-    figures: Path
+    suffix: str
 
 
 def add_store(parser: Parser, also: str = "") -> None:
@@ -138,12 +138,9 @@ def open_stores(
     for folder, label in zip(folders, folder_labels(folders), strict=True):
         every = Study.each(folder, load) if sweep == "all" else [Study.open(folder, sweep, load)]
         for study in every:
-            name, figures = label, folder / "figures"
-            if len(every) > 1:
-                newest = study.sweeps[0].id
-                name, figures = f"{label}@{newest}", figures / newest
-            typed = list(map(str, detectors))
-            opened.append(OpenedStudy(name, study.with_detectors(typed), figures))
+            suffix = f"-{study.sweeps[0].id}" if len(every) > 1 else ""
+            more = study.with_detectors(list(map(str, detectors)))
+            opened.append(OpenedStudy(label + suffix.replace("-", "@", 1), more, suffix))
     studies = judged_studies([x.study for x in opened], scorer)
     notify(notice for study in studies for notice in study.warnings)
     return [replace(x, study=study) for x, study in zip(opened, studies, strict=True)]

@@ -159,7 +159,7 @@ def _listing(folder: Path) -> list[str]:
 def test_a_dry_run_without_the_judge_of_mathematics(
     place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (place / "good.jsonl").write_text('{"question": "a", "answer": "\\\\frac{1}{2}"}\n')
+    (place / "good.jsonl").write_text('{"question": "a", "answer": "\\\\sqrt{x}+1"}\n')
     monkeypatch.setattr(scoring, "has_math_verify", lambda: False)
     assert main(["sweep", "--dry-run", "--model", "model", "--dataset", "good.jsonl"]) == 2
     assert "math-verify" in capfd.readouterr().err

@@ -83,7 +83,7 @@ def test_sweep_and_report_give_the_same_document(
     assert _json(capfd, "report", str(out), *flags)["rows"] == rows
     assert len((tmp_path / "samples.csv").read_text().splitlines()) > 2 * 15
     assert len(Path(files[0]).read_text().splitlines()) == len(rows) + 1
-    assert "| backend | budget |" in Path(files[1]).read_text()
+    assert Path(files[1]).read_text().count("\n| h2o ") >= 2
     assert r"\end{tabular}" in Path(files[2]).read_text()
 
 
@@ -138,7 +138,7 @@ def test_compared_settings_are_whole_in_a_narrow_terminal(
         ("--detector cycle --f 5", "a parameter of cycle"),
         ("--f 5 --set guardian.f=6", "--f or --set, not both"),
         ("--detector budget(tokens=3):answer", "on_stop = 'answer': expected stop (budget"),
-        ("--t 3 --rate 1", "rate or t of guardian, not both"),
+        ("--t 3 --rate 1", "t or rate of guardian, not both"),
         ("--f ten", "f = 'ten': expected an integer"),
         ("--codec ,", "one or more values"),
         ("--detector chopper", "weights for"),
@@ -379,13 +379,14 @@ def test_help_tells_the_default_of_every_key(noun: str) -> None:
     assert len(flags) >= 15
     for key, flag in flags.items():
         shown = (flag.help or "").rpartition("(default: ")[2].removesuffix(")")
-        defaults = [flag.default] if flag.default else [getattr(load(p), key) for p in PRESETS]
+        defaults = (
+            [flag.default]
+            if flag.default
+            else [getattr(config, key) for config in (load("demo"), Config())]
+        )
         # Typed in, what is shown is the value that is taken.
         for text, value in zip(shown.split("; of your own "), defaults, strict=False):
             assert check({key: text}, "help")[key] == check({key: value}, "preset")[key], key
-
-
-PRESETS = ("demo", "paper")
 
 
 def test_ctrl_c_leaves_with_130_and_the_next_sweep_goes_on(

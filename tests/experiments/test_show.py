@@ -167,7 +167,7 @@ def test_long_texts_are_cut_without_whole(store, capsys, monkeypatch):
     assert len(text) > 8
     assert main(["show", str(store), run.id]) == 0
     out = capsys.readouterr().out
-    assert f"[{len(text) - 8:,} characters before: --whole]" in out
+    assert f"[{len(text) - 8:,} characters more: --whole]" in out
     assert main(["show", str(store), run.id, "--whole"]) == 0
     assert "--whole" not in capsys.readouterr().out
 

@@ -43,17 +43,14 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--backend", metavar="NAME,...", help="default: those of the store")
     parser.add_argument("--budget", metavar="N,...", help="of these; default: those of the store")
     parser.add_argument("--limit", metavar="N", help="problems of each data set (default: all)")
-    parser.add_argument("--engine", help="as lil sweep takes it (default: the store's)")
-    parser.add_argument("--seed", default="0", metavar="N", help="of the intervals (default: 0)")
     add_load_flag(parser)
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Read full attention's texts under each method and print how many tokens it shares."""
     limit = None if args.limit is None else whole_number("limit", args.limit, 1)
-    seed = whole_number("seed", args.seed, 0)
     study = open_store(Path(args.store), to_load(args))
-    rows = _acceptances(study, _backends(args, study), limit, args.engine, seed)
+    rows = _acceptances(study, _backends(args, study), limit)
     names = ("data set", "model", "backend", "budget")
     columns = (*names, "texts", "steps", "chosen, %", "95%", "keys a step")
     title = "tokens of full attention's texts that a method would have chosen"
@@ -89,7 +86,7 @@ def _backends(args: argparse.Namespace, study: Study) -> list[Backend]:
 
 
 def _acceptances(
-    study: Study, backends: Sequence[Backend], limit: int | None, engine: str | None, seed: int
+    study: Study, backends: Sequence[Backend], limit: int | None
 ) -> list[dict[str, Any]]:
     """A row for each model, data set and backend; `limit` counts problems of each data set.
 
@@ -106,7 +103,7 @@ def _acceptances(
     if not texts:
         allowed = "one with greedy texts of full attention"
         raise InvalidValue("store", str(study.folder), allowed)
-    bootstrap, rows, shelf = Bootstrap(seed), [], {}
+    bootstrap, rows, shelf = Bootstrap(0), [], {}
     models.quiet_transformers()
     models.use_threads(study.config.threads)
     with bar("reading", sum(len(traces) for _, traces in texts) * len(backends)) as advance:
@@ -114,7 +111,7 @@ def _acceptances(
             model = model_of(study.config, cell, shelf).model
             for backend in backends:
                 read = lil.acceptance(
-                    model, traces, backend, engine=engine or study.config.engine, on_texts=advance
+                    model, traces, backend, engine=study.config.engine, on_texts=advance
                 )
                 share = bootstrap.ratio([(float(x.accepted), float(x.steps)) for x in read])
                 steps = sum(x.steps for x in read)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from rich.markup import escape
 
+from attention.errors import InvalidValue
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
-from experiments.cli.reporting import Outputs, ShownReport, add_figure_flags, check_outputs, show
+from experiments.cli.reporting import Outputs, add_figure_flags, check_outputs, show
 from experiments.cli.stores import (
     DEFAULT_STORE,
-    OpenedStudy,
     add_load_flag,
     add_scorer_flag,
     add_sweep_flags,
@@ -23,7 +23,6 @@ from experiments.cli.stores import (
 )
 from experiments.report import exports
 from experiments.store.samples.replay import with_text
-from experiments.store.samples.sample import Sample
 
 EXAMPLES = """\
 examples:
@@ -78,14 +77,23 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     detectors = typed_detectors(args.detector)
     studies = open_stores(folders, args.sweep, detectors, to_load(args, *detectors), args.scorer)
     several = len(studies) > 1
+    for name in ("figures", "page"):
+        if several and (path := getattr(args, name)):
+            raise InvalidValue(name, path, f"no --{name} where there are several reports")
     reports = []
     for opened in studies:
         if several:
             console.rule(escape(opened.label), align="left")
-        reports.append(show(opened.study, console, _outputs(args, opened, several)))
+        reports.append(
+            show(opened.study, console, Outputs.of(args, opened.study.folder, opened.suffix))
+        )
     labelled = list(zip([opened.label for opened in studies], reports, strict=True))
     if args.csv or args.parquet:
-        samples = [(label, sample) for label, shown in labelled for sample in _samples(shown)]
+        samples = [
+            (label, sample)
+            for label, shown in labelled
+            for sample in with_text(shown.report.samples, shown.report.study.store)
+        ]
         labels = [label for label, _ in samples] if several else None
         exports.write_samples([sample for _, sample in samples], args.csv, args.parquet, labels)
     every = [(label, row) for label, shown in labelled for row in shown.report.rows]
@@ -104,22 +112,3 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         for label, shown in labelled
     ]
     return Done(document, code)
-
-
-def _samples(shown: ShownReport) -> list[Sample]:
-    """The samples of a report with their texts."""
-    return [*with_text(shown.report.samples, shown.report.study.store)]
-
-
-def _outputs(args: argparse.Namespace, opened: OpenedStudy, several: bool) -> Outputs:
-    """Where figures and page of one study go; of several, each has its own."""
-    outputs, name = Outputs.of(args, opened.study.folder), opened.label.replace("/", "-")
-    figures, page = outputs.figures, outputs.page
-    if figures is not None:
-        named = Path(args.figures) / name if args.figures and several else None
-        figures = named or (Path(args.figures) if args.figures else opened.figures)
-    if page is not None and several and args.page:
-        page = page.with_name(f"{page.stem}-{name}{page.suffix}")
-    elif page is not None and not args.page and opened.figures.name != "figures":
-        page = opened.study.folder / f"report-{opened.figures.name}.html"
-    return Outputs(figures, page)

@@ -16,7 +16,7 @@ from attention import Backend
 from attention.errors import InvalidValue
 from experiments.cli.console import Console, notify
 from experiments.cli.parser import Done, Parser
-from experiments.cli.plain_text import SHOWN, beginning_and_end
+from experiments.cli.plain_text import shortened
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
@@ -75,11 +75,6 @@ def add_arguments(parser: Parser) -> None:
         "--prompt",
         metavar="TEXT|-",
         help="decode this alone; - reads it from standard input",
-    )
-    parser.add_argument(
-        "--show-prompt",
-        action="store_true",
-        help=f"print prompts whole, as the model sees them (default: {SHOWN:,} characters)",
     )
     add_config_flags(parser, without=_NOT_HERE, own=_OWN)
 
@@ -178,7 +173,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     for (name, item), ids in problems:
         console.rule(escape(f"{name} {item.id}".strip()), style="dim")
         prompt = loaded.tokenizer.decode(ids)
-        console.line(beginning_and_end(prompt, args.show_prompt, "--show-prompt"), style="dim")
+        console.line(shortened(prompt, "--json"), style="dim")
         echo = _Echo(console)
         (trace,) = lil.decode(
             loaded.model,

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from experiments.cli.console import Console, notify, table
 from experiments.cli.parser import Done, Parser
-from experiments.cli.plain_text import beginning_and_end, ending
+from experiments.cli.plain_text import shortened
 from experiments.cli.runs import find, parameters
 from experiments.cli.stores import add_scorer_flag, judged_studies
 from experiments.grid.data.sets import labels as dataset_labels
@@ -156,9 +156,9 @@ def _print(run: Mapping[str, Any], whole: bool, console: Console) -> None:
     console.rule(escape(title), style="dim", align="left")
     console.line(f"run {run['id']}, sample {run['sample_index']}, model {run['model']}")
     if run["prompt"] is not None:
-        console.line(beginning_and_end(run["prompt"], whole, "--whole"), style="dim")
+        console.line(shortened(run["prompt"], "--whole", whole), style="dim")
     if run["text"] is not None:
-        console.line(f"\n{ending(run['text'], whole, '--whole')}\n")
+        console.line(f"\n{shortened(run['text'], '--whole', whole)}\n")
     for name, text in _lines(run).items():
         console.line(f"{name:10}{text}")
     if run["detectors"]:

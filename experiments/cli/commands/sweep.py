@@ -21,7 +21,7 @@ from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.data.sets import expand, labels
 from experiments.grid.identity import digest
-from experiments.grid.presets import load, preset_names
+from experiments.grid.presets import load
 from experiments.grid.stored import import_paths
 from experiments.store.study import Study
 from experiments.sweep import sweep
@@ -61,8 +61,7 @@ def add_arguments(parser: Parser) -> None:
         "--out",
         metavar="DIR",
         help="folder of the store (default: lil-out/<preset>; with other models or data sets than "
-        "the preset's lil-out/<preset>-<model>-<data set>; a preset's file in another folder has "
-        "digits of its path behind its name)",
+        "the preset's lil-out/<preset>-<model>-<data set>)",
     )
     add_figure_flags(parser)
     group.add_argument(
@@ -80,35 +79,15 @@ def add_arguments(parser: Parser) -> None:
     )
 
 
-def default_folder(preset: str, config: Config) -> Path:
-    """Where a sweep goes that does not say; other models or data sets have folders of their own."""
-    name = Path(preset).stem if preset.endswith(".toml") else _safe(preset)
-    if preset not in preset_names():
-        path = Path(preset).absolute()
-        # In the folder the command is run in, a file's name is its own; unless a preset has it.
-        if path.parent != Path.cwd() or name in preset_names():
-            name = f"{_safe(name)}-{digest(str(path))[:6]}"
-    own = load(preset)
+def _default_folder(preset: str, config: Config) -> Path:
+    """Where a sweep goes without --out: other models or data sets have folders of their own."""
+    names, own = [preset.removesuffix(".toml")], load(preset)
     if (config.models, config.datasets) != (own.models, own.datasets):
-        name = "-".join([name, _safe("+".join(config.models)), _safe("+".join(config.datasets))])
-    return Path("lil-out") / name
-
-
-def _safe(name: str) -> str:
-    """A name in characters that every file system takes, the last parts of paths alone.
-
-    Where that is long, its beginning and digits of the whole.
-    """
-    safe = re.sub(r"[^A-Za-z0-9.+_-]+", "-", "+".join(map(_last, name.split("+")))).strip("-.")
-    return safe if len(safe) <= 60 else f"{safe[:50]}-{digest(name)[:6]}"
-
-
-def _last(part: str) -> str:
-    """A path's last part, if there is such a path."""
-    try:
-        return Path(part).resolve().name if Path(part).exists() else part
-    except (OSError, ValueError):  # a name that no file can have
-        return part
+        names += [*config.models, *config.datasets]
+    # Of paths their last parts, in characters that every file system takes.
+    safe = (re.sub(r"[^A-Za-z0-9.+_-]+", "-", name.rstrip("/").split("/")[-1]) for name in names)
+    name = "-".join(part.strip("-.") or "here" for part in safe)
+    return Path("lil-out") / (name if len(name) <= 120 else f"{name[:110]}-{digest(name)[:6]}")
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
@@ -117,7 +96,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     preset, config = config_from(args)
     if args.out == "":
         raise InvalidValue("out", args.out, "a folder")
-    out = Path(args.out) if args.out else default_folder(preset, config)
+    out = Path(args.out) if args.out else _default_folder(preset, config)
     expand(config.datasets)  # a wrong name is said before seconds of loading
     models.quiet_transformers()
     if args.dry_run:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib
 import json
@@ -144,10 +143,6 @@ def _dispatch(arguments: list[str]) -> int:
         near = nearest(unknown[0].partition("=")[0], args.parser.option_strings())
         args.parser.error(f"{args.parser.prog!r} has no {unknown[0]!r}{near}")
     args.arguments = arguments
-    return _run(module, args)
-
-
-def _run(module: Any, args: argparse.Namespace) -> int:
     from experiments.cli.console import Console
 
     if not args.json:

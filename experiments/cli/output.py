@@ -91,12 +91,7 @@ class _Styled:
 
 @contextlib.contextmanager
 def careful() -> Iterator[None]:
-    """Let everything printed in here, by whatever library, be encodable and its faults be raised.
-
-    Raises:
-        InvalidValue: stdout cannot be written to. A fault of stderr is ignored.
-        BrokenPipeError: nobody reads any more.
-    """
+    """Let everything printed in here, by any library, be encodable, and faults be raised."""
     before = sys.stdout, sys.stderr
     # A process may have been started without them.
     streams = [x and _Careful(x, name) for x, name in zip(before, ("stdout", None), strict=True)]

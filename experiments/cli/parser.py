@@ -88,11 +88,7 @@ def comma_list(text: str) -> list[str]:
 
 
 def whole_number(field: str, text: str, least: int) -> int:
-    """A whole number as it was typed.
-
-    Raises:
-        InvalidValue: another text, or a number below `least`.
-    """
+    """A whole number as it was typed."""
     if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
         raise InvalidValue(field, text, f"a whole number, at least {least}")
     return int(text)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from attention.errors import InvalidValue
 from experiments.cli.console import Console, table
@@ -32,21 +32,6 @@ def shortened(text: str, flag: str, whole: bool = False) -> str:
     return f"{text[:half]}\n[{len(text) - 2 * half:,} characters more: {flag}]\n{text[-half:]}"
 
 
-class TextStop(TypedDict):
-    """Where a detector stops a text: `fired_at` tokens were read, `kept` of `tokens` stay.
-
-    `fired_at` and `evidence` are None where it does not.
-    """
-
-    detector: str
-    fired_at: int | None
-    kept: int
-    kept_bytes: int
-    tokens: int
-    bytes: int
-    evidence: dict[str, object] | None
-
-
 def over_texts(
     file: Path,
     name: str | None,
@@ -63,10 +48,6 @@ def over_texts(
 
     Returns:
         The document.
-
-    Raises:
-        InvalidValue: no tokenizer, a line that cannot be used, or a detector that reads hidden
-            states or writes on.
     """
     if name is None:
         allowed = "--tokenizer MODEL for texts: detectors count the tokens of a model"
@@ -112,7 +93,8 @@ def over_texts(
     return {"file": str(file), "tokenizer": name, "detectors": every, "texts": documents}
 
 
-def _stop(label: str, pieces: Sequence[bytes], verdict: Verdict | None) -> TextStop:
+def _stop(label: str, pieces: Sequence[bytes], verdict: Verdict | None) -> dict[str, Any]:
+    """Where a detector stops a text: `fired_at` tokens were read, `kept` of `tokens` stay."""
     left = len(pieces) if verdict is None else verdict.token
     return {
         "detector": label,
@@ -125,7 +107,7 @@ def _stop(label: str, pieces: Sequence[bytes], verdict: Verdict | None) -> TextS
     }
 
 
-def _counts(stop: TextStop) -> tuple[str, str, str]:
+def _counts(stop: Mapping[str, Any]) -> tuple[str, str, str]:
     fired = "—" if stop["fired_at"] is None else f"{stop['fired_at']:,}"
     return f"{stop['tokens']:,}", fired, f"{stop['kept']:,}"
 
@@ -145,7 +127,7 @@ def _text(row: data_rows.Row, column: str | None) -> tuple[str, str]:
     return data_rows.text_of(row, name), prompt
 
 
-def _summed(label: str, every: Sequence[TextStop]) -> dict[str, Any]:
+def _summed(label: str, every: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     stops = [stop for stop in every if stop["detector"] == label]
     tokens, left = sum(stop["tokens"] for stop in stops), sum(stop["kept"] for stop in stops)
     return {

@@ -50,23 +50,15 @@ class ShownReport:
 def add_figure_flags(parser: Parser) -> None:
     """Add where figures and page go, or that there are none."""
     where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--figures", metavar="DIR", help="folder of the figures (default: figures in the store)"
-    )
+    where.add_argument("--figures", metavar="DIR", help="their folder (figures in the store)")
     where.add_argument("--no-figures", action="store_true", help="draw none")
     page = parser.add_mutually_exclusive_group()
-    page.add_argument(
-        "--page", metavar="FILE", help=f"the report as one HTML file (default: {NAME} in the store)"
-    )
+    page.add_argument("--page", metavar="FILE", help=f"the HTML report ({NAME} in the store)")
     page.add_argument("--no-page", action="store_true", help="write none")
 
 
 def check_outputs(args: argparse.Namespace) -> None:
-    """Refuse figures or a page that could not be written, before any work.
-
-    Raises:
-        InvalidValue: no file, no folder, or a place that cannot be written.
-    """
+    """Refuse figures or a page that could not be written, before any work."""
     if args.page is not None:
         check_file("page", args.page)
     if args.figures == "":

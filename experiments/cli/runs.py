@@ -40,9 +40,6 @@ def find(studies: Sequence[Study], words: Sequence[str]) -> tuple[Study, Run]:
         words: the beginning of its id; or each of them a part of what it is: problem, backend,
             budget, data set, penalty or none, model, a parameter of the backend as `page=16` or in
             brackets behind its name, `sample N`.
-
-    Raises:
-        InvalidValue: no run is that, or several are.
     """
     text = " ".join(words)
     every = [named for study in studies for named in _named_runs(study)]

@@ -31,27 +31,19 @@ def add_config_flags(
     """The flags of the keys of a configuration, in groups, each with its default.
 
     Args:
-        parser: gets them.
         without: keys without a flag.
         own: defaults that the command has for itself, over every preset's.
         presets: what is taken without --preset: for the project's own model, and for others.
     """
     skipped = set(without)
     group = parser.add_argument_group("where values come from (later ones win)")
-    shipped = ", ".join(preset_names())
-    group.add_argument(
-        "--preset",
-        metavar="NAME|FILE",
-        help=f"{shipped} or a TOML file (default: {presets[0]}; with a model of your own "
-        f"{presets[1]})",
+    text = (
+        f"{', '.join(preset_names())} or a TOML file (default: {presets[0]}; with a model of your "
+        f"own {presets[1]})"
     )
-    group.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="any key of a preset, such as backend_params.quest.page=16",
-    )
+    group.add_argument("--preset", metavar="NAME|FILE", help=text)
+    text = "any key of a preset, such as backend_params.quest.page=16"
+    group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=text)
     usual = [Config() if name == DEFAULTS else load(name) for name in presets]
     groups: dict[str, Any] = {}
     for key in dataclasses.fields(Config):
@@ -95,9 +87,6 @@ def config_from(args: argparse.Namespace, **fixed: Any) -> tuple[str, Config]:
 
     Args:
         fixed: keys the command decides itself, over everything else.
-
-    Raises:
-        InvalidValue: an unknown preset or key, or a value that cannot be used.
     """
     overrides: dict[str, Any] = {}
     for assignment in args.set:

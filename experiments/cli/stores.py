@@ -41,46 +41,26 @@ def add_store(parser: Parser, also: str = "") -> None:
     parser.add_argument("store", nargs="?", default=DEFAULT_STORE, help=text)
 
 
-def add_sweep_flags(parser: Parser) -> None:
-    """Add which sweeps of a store are shown."""
-    group = parser.add_argument_group(
-        "sweeps of a store (default: the last one and all that fit together with it: the same "
-        "weights, problems, caps, sampling, seed and dtype)"
-    )
-    which = group.add_mutually_exclusive_group()
-    which.add_argument(
-        "--sweep",
-        metavar="ID|last|all",
-        help="one sweep alone, by the beginning of its id; or all, those that fit side by side",
-    )
-    which.add_argument("--sweeps", action="store_true", help="list them instead of results")
-
-
 def add_load_flag(parser: Parser | argparse._ArgumentGroup) -> None:
     """Add which classes may be imported that a store names."""
-    parser.add_argument(
-        "--load",
-        metavar="module:Class,...",
-        help="import these where the store names them, such as a method of yours or a codec",
-    )
+    text = "import these where the store names them, such as a method of yours or a codec"
+    parser.add_argument("--load", metavar="module:Class,...", help=text)
+
+
+def add_set_flag(parser: Parser | argparse._ArgumentGroup, text: str) -> None:
+    """Add values of parameters of detectors."""
+    metavar = "NAME.PARAMETER=VALUE,..."
+    parser.add_argument("--set", action="append", default=[], metavar=metavar, help=text)
 
 
 def add_scorer_flag(parser: Parser) -> None:
     """Add the user's own scorer that judges a store's problems."""
-    parser.add_argument(
-        "--scorer",
-        metavar="MODULE:FUNCTION|gym",
-        help="import the scorer of yours that the store names, or ask reasoning-gym of its "
-        "generators' problems; nothing a store names is run by itself",
-    )
+    text = "import the scorer of yours that the store names, or ask reasoning-gym's generators"
+    parser.add_argument("--scorer", metavar="MODULE:FUNCTION|gym", help=text)
 
 
 def to_load(args: argparse.Namespace, *typed: Spec) -> frozenset[str]:
-    """The import paths that the user typed: those of --load and of what he asks for.
-
-    Raises:
-        InvalidValue: --load has something else.
-    """
+    """The import paths that the user typed: those of --load and of what he asks for."""
     load = comma_list(args.load or "")
     for path in load:
         if not IMPORT_PATH.fullmatch(path):
@@ -95,22 +75,14 @@ def typed_detectors(text: str | None) -> list[Spec]:
 
 
 def open_store(folder: Path, load: Collection[str] = (), scorer: str | None = None) -> Study:
-    """A store as its sweeps left it; its warnings are printed on stderr.
-
-    Raises:
-        InvalidValue: no store there, or a scorer that it does not name.
-    """
+    """A store as its sweeps left it; its warnings are printed on stderr."""
     study = Study.open(folder, load=load).judged_by(scorer)
     notify(study.warnings)
     return study
 
 
 def judged_studies(studies: Sequence[Study], scorer: str | None) -> list[Study]:
-    """The same, with the user's scorer where a store names it.
-
-    Raises:
-        InvalidValue: none of them names it.
-    """
+    """The same, with the user's scorer where a store names it."""
     if scorer is None:
         return list(studies)
     if not any(study.needs_any(scorer) for study in studies):
@@ -125,12 +97,7 @@ def open_stores(
     load: Collection[str] = (),
     scorer: str | None = None,
 ) -> list[OpenedStudy]:
-    """The studies that a command line asks for; their warnings are printed on stderr.
-
-    Raises:
-        InvalidValue: no store there, no such sweep, a store given twice, or a scorer that none of
-            them names.
-    """
+    """The studies that a command line asks for; their warnings are printed on stderr."""
     _require_distinct(folders)
     if len(folders) > 1 and sweep not in (None, "last", "all"):
         raise InvalidValue("sweep", sweep, "last or all where there are several stores")
@@ -147,11 +114,7 @@ def open_stores(
 
 
 def list_sweeps(folders: Sequence[Path], console: Console) -> dict[str, Any]:
-    """Print the sweeps of stores, the newest first; returns the document.
-
-    Raises:
-        InvalidValue: no store there, or a store given twice.
-    """
+    """Print the sweeps of stores, the newest first; returns the document."""
     _require_distinct(folders)
     several = len(folders) > 1
     document = []
@@ -180,11 +143,7 @@ def _require_distinct(folders: Sequence[Path]) -> None:
 
 
 def require_notes(detector: Detector, study: Study) -> None:
-    """Refuse a detector of hidden states, which are not stored, where its notes are missing.
-
-    Raises:
-        InvalidValue: runs of the study lack these notes.
-    """
+    """Refuse a detector of hidden states, which are not stored, where its notes are missing."""
     if lacking := study.without_notes(detector):
         usable = sum(study.usable(run) is not None for run in study.runs())
         allowed = (

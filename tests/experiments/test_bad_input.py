@@ -12,7 +12,6 @@ import pytest
 from experiments.cli import main
 from experiments.grid import scoring
 from experiments.grid.data.prompts import unknown_words
-from experiments.grid.presets import load
 from experiments.store import manifest
 from experiments.store.files import filesystem, records
 
@@ -123,19 +122,15 @@ CASES = [
 
 
 @pytest.mark.parametrize(("arguments", "words"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-@pytest.mark.parametrize("as_json", [False, True])
 def test_one_message_and_nothing_left_behind(
     place: Path,
     capfd: pytest.CaptureFixture[str],
     arguments: str,
     words: list[str],
-    as_json: bool,
 ) -> None:
     typed = arguments.split()
     if typed[0] in ("sweep", "run") and "--model" not in typed:
         typed += ["--model", "model", *([] if "--preset" in typed else ["--preset", "demo-small"])]
-    if as_json:
-        typed.append("--json")
     before = _listing(place)
     capfd.readouterr()
     try:
@@ -177,11 +172,6 @@ def test_words_that_the_model_does_not_know_are_reported(
         assert not unknown_words(SimpleNamespace(**of | own), [[1, 7]], "mine")
     assert main(["run", "--max-new-tokens", "2", "--prompt", "Explain it."]) == 0
     assert words in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("value", ["none", ["none"], ("none",), []])
-def test_none_is_no_detector(value: object) -> None:
-    assert load("demo-small", {"detectors": value}).detectors == ()
 
 
 def test_a_full_disk_is_one_message(

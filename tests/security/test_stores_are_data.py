@@ -60,7 +60,6 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def store(mark: Path) -> Path:
-    """The store that is looked at."""
     return mark.parent / "here" / "lil-out" / "theirs"
 
 
@@ -136,17 +135,19 @@ def test_nothing_is_imported_because_a_manifest_names_it(
 
 
 @pytest.mark.parametrize("name", ["a detector", "parts 1"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "report {} --no-figures --no-page --sweep all",
+        "replay {} --detector guardian,either(parts='cycle+budget')",
+        "calibrate {} --detector budget --rate 0.9",
+    ],
+)
 def test_no_command_imports_what_a_manifest_names(
-    name: str, store: Path, mark: Path, capfd: pytest.CaptureFixture[str]
+    command: str, name: str, store: Path, mark: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     written(store, ATTACKS[name])
-    folder = str(store)
-    for command in (
-        ["report", folder, "--no-figures", "--no-page", "--sweep", "all"],
-        ["replay", folder, "--detector", "guardian,either(parts='cycle+budget')"],
-        ["calibrate", folder, "--detector", "budget", "--rate", "0.9"],
-    ):
-        assert main(command) in (0, 2)
+    assert main([part.format(store) for part in command.split()]) in (0, 2)
     assert not mark.exists()
     assert "Traceback" not in capfd.readouterr().err
 
@@ -162,7 +163,7 @@ def test_the_module_of_the_attacks_can_be_imported(store: Path, mark: Path) -> N
 @pytest.mark.parametrize(
     "detector",
     [
-        *("evil:D", {"name": "evil:D"}, {"name": "guardian", "codec": "evil:C"}),
+        *({"name": "evil:D"}, {"name": "guardian", "codec": "evil:C"}),
         *({"name": "either", "parts": parts} for parts in PARTS),
         {"name": "chopper", "weights": "evilpack:x.safetensors"},
         {"name": "budget", "on_stop": {"name": "evil:A"}},

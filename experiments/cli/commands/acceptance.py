@@ -88,12 +88,7 @@ def _backends(args: argparse.Namespace, study: Study) -> list[Backend]:
 def _acceptances(
     study: Study, backends: Sequence[Backend], limit: int | None
 ) -> list[dict[str, Any]]:
-    """A row for each model, data set and backend; `limit` counts problems of each data set.
-
-    Raises:
-        InvalidValue: no greedy texts of full attention, or weights that are not those they were
-            decoded with.
-    """
+    """A row for each model, data set and backend; `limit` counts problems of each data set."""
     texts = []
     for cell in study.plan.configurations:
         if cell.is_full and not cell.sampling["temperature"] and not cell.penalties:
@@ -114,24 +109,25 @@ def _acceptances(
                     model, traces, backend, engine=study.config.engine, on_texts=advance
                 )
                 share = bootstrap.ratio([(float(x.accepted), float(x.steps)) for x in read])
-                steps = sum(x.steps for x in read)
-                row = {
-                    "dataset": cell.dataset,
-                    "model": cell.model,
-                    "backend": backend.name,
-                    "budget": getattr(backend, "budget", None),
-                    "params": backend.params(),
-                    "texts": len(read),
-                    "steps": steps,
-                    "accepted": sum(x.accepted for x in read),
-                    "wholly": sum(x.accepted == x.steps for x in read),
-                    "agreed_median": median(x.agreed for x in read),
-                    "keys_per_step": sum(x.keys_read for x in read) / steps if steps else None,
-                    "share": share.estimate,
-                    "low": share.low,
-                    "high": share.high,
-                }
-                rows.append(row)
+                accepted, steps = (sum(getattr(x, n) for x in read) for n in ("accepted", "steps"))
+                rows.append(
+                    {
+                        "dataset": cell.dataset,
+                        "model": cell.model,
+                        "backend": backend.name,
+                        "budget": getattr(backend, "budget", None),
+                        "params": backend.params(),
+                        "texts": len(read),
+                        "steps": steps,
+                        "accepted": accepted,
+                        "wholly": sum(x.accepted == x.steps for x in read),
+                        "agreed_median": median(x.agreed for x in read),
+                        "keys_per_step": sum(x.keys_read for x in read) / steps if steps else None,
+                        "share": share.estimate,
+                        "low": share.low,
+                        "high": share.high,
+                    }
+                )
     return rows
 
 

@@ -37,13 +37,9 @@ _SIZES = {
 
 def add_arguments(parser: Parser) -> None:
     """Flags of `lil bench`."""
-    parser.add_argument(
-        "methods",
-        nargs="*",
-        default=["sink", "h2o", "quest", "infllm"],
-        metavar="METHOD",
-        help="name or module:Class, parameters in brackets (sink h2o quest infllm)",
-    )
+    own = ["sink", "h2o", "quest", "infllm"]
+    methods = f"name or module:Class, parameters in brackets ({' '.join(own)})"
+    parser.add_argument("methods", nargs="*", default=own, metavar="METHOD", help=methods)
     for name, (default, line) in _SIZES.items():
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, type=int, default=default, help=f"{line} ({default})")
@@ -53,9 +49,8 @@ def add_arguments(parser: Parser) -> None:
         ("--engine", "auto", "one of cpp, triton, flash, torch, or auto"),
     ):
         parser.add_argument(flag, default=text, help=f"{line} ({text})")
-    parser.add_argument(
-        "--threads", type=int, metavar="N", help="of the CPU (all cores, unless OMP_NUM_THREADS)"
-    )
+    threads = "of the CPU (all cores, unless OMP_NUM_THREADS)"
+    parser.add_argument("--threads", type=int, metavar="N", help=threads)
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:

@@ -13,7 +13,14 @@ from attention.spec import Spec, merge, paths
 from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser
 from experiments.cli.reporting import report_of
-from experiments.cli.stores import add_load_flag, add_store, open_store, require_notes, to_load
+from experiments.cli.stores import (
+    add_load_flag,
+    add_set_flag,
+    add_store,
+    open_store,
+    require_notes,
+    to_load,
+)
 from experiments.grid.detectors import Choices, choices_of, defaults_of
 from experiments.report.calibration import (
     Split,
@@ -46,28 +53,15 @@ half of the problems and looked at on the other.
 
 def add_arguments(parser: Parser) -> None:
     """Flags of `lil calibrate`."""
+    rate = "of false stops, which is to stay below it with 95%% confidence (0.005)"
     add_store(parser)
     parser.add_argument("--detector", required=True, metavar="NAME", help="such as recurrence")
     add_load_flag(parser)
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME.PARAMETER=VALUE,...",
-        help="settings to try, the most cautious first (default: the detector's own); of other "
-        "parameters one value each",
-    )
-    parser.add_argument(
-        "--rate",
-        type=float,
-        default=0.005,
-        help="of false stops, which is to stay below it with 95%% confidence (0.005)",
-    )
+    add_set_flag(parser, "settings to try, the most cautious first (default: the detector's own)")
+    parser.add_argument("--rate", type=float, default=0.005, help=rate)
     parser.add_argument("--model", help="whose traces, where the store has several models'")
     parser.add_argument("--seed", type=int, default=0, help="of the halves (0)")
-    parser.add_argument(
-        "--out", metavar="FILE", help="what is written (default: NAME-calibrated.json, here)"
-    )
+    parser.add_argument("--out", metavar="FILE", help="what is written (NAME-calibrated.json)")
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:

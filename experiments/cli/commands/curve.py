@@ -6,7 +6,6 @@ import argparse
 import io
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import lil
@@ -36,23 +35,13 @@ _WIDTH = 64  # of the ratio, one character a step
 
 def add_arguments(parser: Parser) -> None:
     """Flags of `lil curve`."""
-    parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="a text file, - for standard input, or STORE:ID"
-    )
+    files = "a text file, - for standard input, or STORE:ID"
+    parser.add_argument("files", nargs="+", metavar="FILE", help=files)
     step = parser.add_mutually_exclusive_group()
-    step.add_argument(
-        "--every",
-        type=int,
-        metavar="BYTES",
-        help="bytes between two points, of a text or of a trace's text (1000; of a trace, "
-        "--every-tokens 50)",
-    )
-    step.add_argument(
-        "--every-tokens",
-        type=int,
-        metavar="N",
-        help="tokens between two points of a trace; a text has none",
-    )
+    every = "bytes between two points (1000; of a trace, --every-tokens 50)"
+    step.add_argument("--every", type=int, metavar="BYTES", help=every)
+    tokens = "tokens between two points of a trace; a text has none"
+    step.add_argument("--every-tokens", type=int, metavar="N", help=tokens)
     parser.add_argument("--codec", default="deflate", help="compressor (deflate)")
     parser.add_argument("--plot", metavar="PNG", help="draw compressed against original bytes")
 
@@ -65,8 +54,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     lil.codecs.find(args.codec)
     if args.plot is not None:
         check_file("plot", args.plot)
-    texts = [_Text.read(name, args) for name in args.files]
-    curves = {text.name: text.curve(args) for text in texts}
+    curves = {name: _curve(name, args) for name in args.files}
     documents = []
     for name, points in curves.items():
         _print(name, points, console)
@@ -77,42 +65,30 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     return Done(documents)
 
 
-@dataclass(frozen=True)
-class _Text:
-    """A text that was named, or the text of a stored trace."""
-
-    name: str
-    data: bytes
-    trace: lil.Trace | None = None
-
-    @classmethod
-    def read(cls, name: str, args: argparse.Namespace) -> _Text:
-        path, (folder, colon, id_) = Path(name), name.rpartition(":")
-        try:
-            if colon and not path.exists() and Path(folder).is_dir():
-                trace = _trace(Path(folder), id_)
-                return cls(name, b"".join(trace.text_pieces), trace)
-            if path.is_dir():
-                allowed = f"a file, or {name}:ID with one of {_some_ids(path)}"
-                raise InvalidValue("file", name, allowed)
-            if args.every_tokens:
-                allowed = f"--every BYTES: the tokens of {name} are not known, those of a trace are"
-                raise InvalidValue("every_tokens", args.every_tokens, allowed)
-            return cls(name, sys.stdin.buffer.read() if name == "-" else path.read_bytes())
-        except InvalidValue:
-            raise
-        except (OSError, ValueError) as error:
-            near = (
-                [] if "\0" in name else [str(path.parent / p.name) for p in path.parent.glob("*")]
-            )
-            allowed = f"a readable file, - for standard input, or STORE:ID ({error})"
-            raise InvalidValue("file", name, allowed, near) from error
-
-    def curve(self, args: argparse.Namespace) -> list[Point]:
-        if self.trace is not None and not args.every:
-            every = args.every_tokens or 50
-            return lil.token_curve(self.trace.text_pieces, every_tokens=every, codec=args.codec)
-        return lil.curve(self.data, every_bytes=args.every or 1000, codec=args.codec)
+def _curve(name: str, args: argparse.Namespace) -> list[Point]:
+    """Of a text that was named, or of the text of a stored trace."""
+    path, (folder, colon, id_) = Path(name), name.rpartition(":")
+    try:
+        if colon and not path.exists() and Path(folder).is_dir():
+            pieces = _trace(Path(folder), id_).text_pieces
+            if args.every is None:
+                every = args.every_tokens or 50
+                return lil.token_curve(pieces, every_tokens=every, codec=args.codec)
+            return lil.curve(b"".join(pieces), every_bytes=args.every, codec=args.codec)
+        if path.is_dir():
+            allowed = f"a file, or {name}:ID with one of {_some_ids(path)}"
+            raise InvalidValue("file", name, allowed)
+        if args.every_tokens:
+            allowed = f"--every BYTES: the tokens of {name} are not known, those of a trace are"
+            raise InvalidValue("every_tokens", args.every_tokens, allowed)
+        text = sys.stdin.buffer.read() if name == "-" else path.read_bytes()
+    except InvalidValue:
+        raise
+    except (OSError, ValueError) as error:
+        near = [] if "\0" in name else [str(path.parent / p.name) for p in path.parent.glob("*")]
+        allowed = f"a readable file, - for standard input, or STORE:ID ({error})"
+        raise InvalidValue("file", name, allowed, near) from error
+    return lil.curve(text, every_bytes=args.every or 1000, codec=args.codec)
 
 
 def _trace(folder: Path, id_: str) -> lil.Trace:

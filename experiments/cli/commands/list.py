@@ -6,16 +6,15 @@ import argparse
 import importlib
 import itertools
 import json
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
+from attention.registry import OWN, Entry
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
-
-if TYPE_CHECKING:
-    from attention.registry import Entry
+from experiments.grid.data.sets import FORMS, names
+from experiments.grid.presets import preset_names, preset_text
 
 EXAMPLES = """\
 examples:
@@ -44,25 +43,22 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     """Print names, and what each is."""
     document: dict[str, object] = {}
     for kind in [args.kind] if args.kind else KINDS:
-        table = Table(title=kind, title_justify="left", box=None, show_header=False, min_width=40)
         if kind in _MODULES:
             entries = importlib.import_module(_MODULES[kind]).known()
-            for entry in entries:
-                table.add_row(entry.name, Text("\n".join(_lines(entry))))
-            lines: object = {entry.name: entry.line for entry in entries}
-            document[kind] = list(map(_described, entries)) if kind == "backends" else lines
+            lines = {entry.name: "\n".join(_lines(entry)) for entry in entries}
+            short = {entry.name: entry.line for entry in entries}
+            document[kind] = list(map(_described, entries)) if kind == "backends" else short
         else:
-            document[kind] = names = _datasets() if kind == "datasets" else _presets()
-            for name, line in names.items():
-                table.add_row(name, line)
+            document[kind] = lines = {**names(), **FORMS} if kind == "datasets" else _presets()
+        table = Table(title=kind, title_justify="left", box=None, show_header=False, min_width=40)
+        for name, line in lines.items():
+            table.add_row(name, Text(line))
         console.print(table, "")
     return Done(document)
 
 
 def _lines(entry: Entry) -> list[str]:
     """What a name is, with its parameters and its package, or what is wrong with it."""
-    from attention.registry import OWN
-
     parameters = ", ".join(map(str, entry.parameters)) or "no parameters"
     lines = [entry.line] if entry.error else [entry.source, parameters]
     return lines if entry.package == OWN else [*lines, f"from {entry.package}"]
@@ -86,16 +82,8 @@ def _plain(default: object) -> object:
     return default
 
 
-def _datasets() -> dict[str, str]:
-    from experiments.grid.data.sets import FORMS, names
-
-    return {**names(), **FORMS}
-
-
 def _presets() -> dict[str, str]:
     """Each preset with the comment it begins with."""
-    from experiments.grid.presets import preset_names, preset_text
-
     lines = {}
     for name in preset_names():
         comment = itertools.takewhile(lambda x: x.startswith("#"), preset_text(name).splitlines())

@@ -17,6 +17,7 @@ from experiments.cli.reporting import document_of, report_of
 from experiments.cli.stores import (
     add_load_flag,
     add_scorer_flag,
+    add_set_flag,
     add_store,
     open_store,
     require_notes,
@@ -61,30 +62,14 @@ _KINDS = {"method": "sparse", "control": "controls", "null": "null"}
 def add_arguments(parser: Parser) -> None:
     """Flags of `lil replay`."""
     add_store(parser, also=", or a JSONL or CSV file of texts")
+    columns = f"that holds the texts ({' or '.join(COLUMNS)})"
     group = parser.add_argument_group("texts from elsewhere")
-    group.add_argument(
-        "--tokenizer", metavar="ID|DIR", help="the model whose tokens detectors count"
-    )
-    group.add_argument(
-        "--column", metavar="NAME", help=f"that holds the texts ({' or '.join(COLUMNS)})"
-    )
+    group.add_argument("--tokenizer", metavar="ID|DIR", help="the model whose tokens they count")
+    group.add_argument("--column", metavar="NAME", help=columns)
     add_scorer_flag(parser)
-    group = parser.add_argument_group(
-        "detectors (default: those with values to try, or the sweep's)"
-    )
-    group.add_argument(
-        "--detector",
-        metavar="NAME|FILE,...",
-        help="such as guardian,cycle, or what `lil calibrate` wrote",
-    )
-    group.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME.PARAMETER=VALUE,...",
-        help="values to try, such as budget.tokens=200,400; every combination is replayed; "
-        "detector_params., as lil sweep has it, may stand before",
-    )
+    group = parser.add_argument_group("detectors (default: those with values, or the sweep's)")
+    group.add_argument("--detector", metavar="NAME|FILE,...", help="such as guardian,cycle")
+    add_set_flag(group, "values to try, such as budget.tokens=200,400; all are combined")
     add_load_flag(group)
     group = parser.add_argument_group(f"short for --set {_SHORT_FOR}.PARAMETER=")
     for parameter, (metavar, line) in _SHORT.items():
@@ -128,11 +113,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
 
 
 def _choices(args: argparse.Namespace) -> Choices:
-    """All values to try, those of the short flags among them.
-
-    Raises:
-        InvalidValue: a short flag as well as --set, two names of one parameter, or no value.
-    """
+    """All values to try, those of the short flags among them."""
     choices = choices_of(args.set)
     for name in _SHORT:
         if (text := getattr(args, name)) is None:

@@ -15,7 +15,6 @@ from experiments.cli.stores import (
     DEFAULT_STORE,
     add_load_flag,
     add_scorer_flag,
-    add_sweep_flags,
     list_sweeps,
     open_stores,
     to_load,
@@ -43,28 +42,25 @@ In Python: from experiments.store.store import Store; Store("lil-out/demo").fram
 
 def add_arguments(parser: Parser) -> None:
     """Flags of `lil report`."""
-    parser.add_argument(
-        "store", nargs="*", default=[DEFAULT_STORE], help=f"folders of sweeps ({DEFAULT_STORE})"
+    stores = f"folders of sweeps ({DEFAULT_STORE})"
+    parser.add_argument("store", nargs="*", default=[DEFAULT_STORE], help=stores)
+    group = parser.add_argument_group(
+        "sweeps of a store (default: the last one and all that fit together with it: the same "
+        "weights, problems, caps, sampling, seed and dtype)"
     )
-    add_sweep_flags(parser)
-    parser.add_argument(
-        "--detector",
-        metavar="NAME[:ACTION],...",
-        help="in addition to the sweep's own, such as cycle; module:Class loads one that is stored",
-    )
+    which = group.add_mutually_exclusive_group()
+    choice = "one sweep alone, by the beginning of its id; or all that fit, side by side"
+    which.add_argument("--sweep", metavar="ID|last|all", help=choice)
+    which.add_argument("--sweeps", action="store_true", help="list them instead of results")
+    detectors = "besides the sweep's own, such as cycle; module:Class loads one that is stored"
+    parser.add_argument("--detector", metavar="NAME[:ACTION],...", help=detectors)
     add_load_flag(parser)
     add_scorer_flag(parser)
     add_figure_flags(parser)
     parser.add_argument("--csv", metavar="FILE", help="write every sample as CSV")
     parser.add_argument("--parquet", metavar="FILE", help="write every sample as Parquet")
-    parser.add_argument(
-        "--rows",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="write the rows: every field as .csv or .parquet, tables for readers as .md or .tex; "
-        "may be given several times",
-    )
+    rows = "write the rows, any number of times: all fields as .csv or .parquet, or .md or .tex"
+    parser.add_argument("--rows", metavar="FILE", action="append", default=[], help=rows)
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:

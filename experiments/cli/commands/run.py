@@ -64,18 +64,10 @@ def add_arguments(parser: Parser) -> None:
     group = parser.add_argument_group("configuration")
     group.add_argument("--backend", default="full", metavar="NAME", help="default: full")
     group.add_argument("--budget", metavar="N", help="tokens one decode query may attend to")
-    group.add_argument(
-        "--speculate",
-        metavar="K",
-        help="draft K tokens under the backend and check them under full attention, whose output "
-        "it is then",
-    )
+    drafts = "draft K tokens under the backend and check them under full attention"
+    group.add_argument("--speculate", metavar="K", help=f"{drafts}, whose output it is then")
     group = parser.add_argument_group("a prompt of yours, instead of a data set")
-    group.add_argument(
-        "--prompt",
-        metavar="TEXT|-",
-        help="decode this alone; - reads it from standard input",
-    )
+    group.add_argument("--prompt", metavar="TEXT|-", help="decode it; - reads standard input")
     add_config_flags(parser, without=_NOT_HERE, own=_OWN)
 
 

@@ -46,13 +46,9 @@ _PLAIN = ("sweep", "status", "finish", "message", "tokens", "at_positions")
 
 def add_arguments(parser: Parser) -> None:
     """Flags of `lil show`."""
+    words = "the beginning of its id, or what it is: problem, backend, budget, ..."
     parser.add_argument("store", metavar="STORE", help="folder of a sweep")
-    parser.add_argument(
-        "run",
-        nargs="*",
-        metavar="RUN",
-        help="the beginning of its id, or what it is: problem, backend, budget, ...",
-    )
+    parser.add_argument("run", nargs="*", metavar="RUN", help=words)
     parser.add_argument("--whole", action="store_true", help="print prompt and output whole")
     add_scorer_flag(parser)
 

@@ -57,26 +57,18 @@ def add_arguments(parser: Parser) -> None:
     """Flags of `lil sweep`."""
     add_config_flags(parser)
     group = parser.add_argument_group("output")
-    group.add_argument(
-        "--out",
-        metavar="DIR",
-        help="folder of the store (default: lil-out/<preset>; with other models or data sets than "
-        "the preset's lil-out/<preset>-<model>-<data set>)",
+    out = (
+        "folder of the store (default: lil-out/<preset>; with other models or data sets than the "
+        "preset's lil-out/<preset>-<model>-<data set>)"
     )
+    group.add_argument("--out", metavar="DIR", help=out)
     add_figure_flags(parser)
-    group.add_argument(
-        "--retry-failed", action="store_true", help="decode again what failed before"
-    )
-    group.add_argument(
-        "--again",
-        action="store_true",
-        help="decode anew what is stored of classes given by module:Class that were edited since",
-    )
-    group.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="say how many runs, tokens, bytes and seconds it would be; load and write nothing",
-    )
+    for flag, text in (
+        ("--retry-failed", "decode again what failed before"),
+        ("--again", "decode anew what is stored of classes module:Class that were edited since"),
+        ("--dry-run", "print how many runs, tokens, bytes and seconds it would be; write nothing"),
+    ):
+        group.add_argument(flag, action="store_true", help=text)
 
 
 def _default_folder(preset: str, config: Config) -> Path:

@@ -53,12 +53,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
 
 
 def _why(study: Study, run: Run, keys: tuple[int, ...], seed: int) -> dict[str, Any]:
-    """Why a run departs from full attention's, as a document.
-
-    Raises:
-        InvalidValue: no sparse greedy run with full attention's in the store, or weights that are
-            not those it was decoded with.
-    """
+    """Why a run departs from full attention's, as a document."""
     from experiments.why import Texts, explained, parting
 
     configuration, name = run.configuration, run.configuration.name

@@ -53,12 +53,6 @@ def test_cells_of_the_store_are_read(store: Path, capsys: Any) -> None:
         assert row["low"] <= row["share"] <= row["high"]
 
 
-def test_others_are_read_over_the_same_texts(store: Path, capsys: Any) -> None:
-    (row,) = rows(capsys, str(store), "--backend", "oracle", "--budget", "16", "--limit", "1")
-    assert (row["backend"], row["budget"], row["texts"]) == ("oracle", 16, 1)
-    assert row["low"] is None  # one text has no spread
-
-
 def test_each_model_reads_its_own_texts(tmp_path: Path, tiny_model: Path, capsys: Any) -> None:
     """Under a budget that is never reached each chooses all of them, and none of another's."""
     folder = tmp_path / "two"
@@ -75,18 +69,9 @@ def test_each_model_reads_its_own_texts(tmp_path: Path, tiny_model: Path, capsys
     assert " model " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--budget", "3"), "none without --backend"),
-        (("--backend", "full"), "a sparse method"),
-        (("--backend", "qest"), "did you mean 'quest'"),
-        (("--limit", "0"), "at least 1"),
-    ],
-)
-def test_bad_input(store: Path, capsys: Any, arguments: tuple[str, ...], message: str) -> None:
-    assert main(["acceptance", str(store), *arguments]) == 2
-    assert message in capsys.readouterr().err
+def test_bad_input(store: Path, capsys: Any) -> None:
+    assert main(["acceptance", str(store), "--limit", "0"]) == 2
+    assert "at least 1" in capsys.readouterr().err
 
 
 def test_sampled_texts_are_refused(tmp_path: Path, capsys: Any) -> None:

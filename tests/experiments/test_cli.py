@@ -172,7 +172,7 @@ def test_run_prints_an_action_and_the_text_after_it(tiny_model: Path, capfd: Cap
 
 def test_texts_from_elsewhere_are_replayed(tiny_model: Path, capfd: CapFd, tmp_path: Path) -> None:
     file = tmp_path / "texts.jsonl"
-    file.write_text('{"id": "a", "output": "so so so so so so so so"}\n{"id": "b", "text": ""}\n')
+    file.write_text('{"id": "a", "output": "so so so so so so so so"}\n{"id": "b", "text": "so"}\n')
     command = ["replay", str(file), "--set", "budget.tokens=3"]
     document = _json(capfd, *command, "--tokenizer", str(tiny_model))
     first, second = (text["detectors"][0] for text in document["texts"])

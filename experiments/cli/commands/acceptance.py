@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lil
 from attention.errors import InvalidValue
-from attention.spec import parse
 from experiments.cli.console import Console, table
-from experiments.cli.parser import Done, Parser, comma_list, whole_number
+from experiments.cli.parser import Done, Parser, whole_number
 from experiments.cli.progress import bar
 from experiments.cli.stores import add_load_flag, add_store, open_store, to_load
 from experiments.grid import models
-from experiments.grid.config import Config
-from experiments.grid.plan import build_backends
 from experiments.grid.stored import model_of
 from experiments.report.bootstrap import Bootstrap
 from experiments.store.study import Study
 
-if TYPE_CHECKING:
-    from attention import Backend
-
 EXAMPLES = """\
 examples:
-  lil acceptance lil-out/demo                       the sparse cells of the store
-  lil acceptance lil-out/demo --backend quest,mine:Mine --budget 32,64 --limit 50
-      others, over the same texts: nothing is decoded but full attention's texts, once before
+  lil acceptance lil-out/demo               the sparse cells of the store
+  lil acceptance lil-out/demo --limit 50    on at most 50 problems of each data set
 
 Full attention's stored texts are read again, token by token, under each method: the share of tokens
 that it would have chosen too, where all before them are the text's. Intervals: problems resampled.
+Other methods over the same texts: lil.acceptance(model, traces, backend).
 """
 
 
 def add_arguments(parser: Parser) -> None:
     """Flags of `lil acceptance`."""
     add_store(parser)
-    parser.add_argument("--backend", metavar="NAME,...", help="default: those of the store")
-    parser.add_argument("--budget", metavar="N,...", help="of these; default: those of the store")
     parser.add_argument("--limit", metavar="N", help="problems of each data set (default: all)")
     add_load_flag(parser)
 
@@ -49,8 +40,7 @@ def add_arguments(parser: Parser) -> None:
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Read full attention's texts under each method and print how many tokens it shares."""
     limit = None if args.limit is None else whole_number("limit", args.limit, 1)
-    study = open_store(Path(args.store), to_load(args))
-    rows = _acceptances(study, _backends(args, study), limit)
+    rows = _acceptances(open_store(Path(args.store), to_load(args)), limit)
     names = ("data set", "model", "backend", "budget")
     columns = (*names, "texts", "steps", "chosen, %", "95%", "keys a step")
     title = "tokens of full attention's texts that a method would have chosen"
@@ -58,37 +48,13 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     return Done({"rows": rows})
 
 
-def _backends(args: argparse.Namespace, study: Study) -> list[Backend]:
-    """Those that were typed, or those of the store's sparse cells, each once."""
-    if args.backend is None:
-        if args.budget is not None:
-            raise InvalidValue("budget", args.budget, "none without --backend")
-        cells = [c for c in study.plan.configurations if not c.is_full and c.role != "null"]
-        if not cells:
-            raise InvalidValue("store", str(study.folder), "one with a sparse method, or --backend")
-        backends = [study.backend(configuration) for configuration in cells]
-        return [b for at, b in enumerate(backends) if b not in backends[:at]]
-    typed = tuple(comma_list(args.backend))
-    # The store's parameters count for what is typed; classes that it names are not followed.
-    load = to_load(args, *(parse(text, "method", "NAME") for text in typed))
-    tables = study.config.backend_params.items()
-    params = {name: values for name, values in tables if ":" not in name or name in load}
-    stored: Any = study.config
-    budgets = stored.budgets
-    if args.budget is not None:
-        budgets = tuple(whole_number("budget", text, 1) for text in comma_list(args.budget))
-    own = {"backends": typed, "budgets": budgets, "backend_params": params, "null": "none"}
-    config: Config = replace(stored, load=load, **own)
-    _full, *sparse = build_backends(config)
-    if not sparse:
-        raise InvalidValue("backend", args.backend, "a sparse method")
-    return sparse
-
-
-def _acceptances(
-    study: Study, backends: Sequence[Backend], limit: int | None
-) -> list[dict[str, Any]]:
+def _acceptances(study: Study, limit: int | None) -> list[dict[str, Any]]:
     """A row for each model, data set and backend; `limit` counts problems of each data set."""
+    cells = [c for c in study.plan.configurations if not c.is_full and c.role != "null"]
+    if not cells:
+        raise InvalidValue("store", str(study.folder), "one with a sparse method")
+    backends = [study.backend(cell) for cell in cells]
+    backends = [b for at, b in enumerate(backends) if b not in backends[:at]]
     texts = []
     for cell in study.plan.configurations:
         if cell.is_full and not cell.sampling["temperature"] and not cell.penalties:

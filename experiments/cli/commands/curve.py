@@ -21,8 +21,6 @@ examples:
   lil curve essay.txt                       one point every 1000 bytes
   lil curve essay.txt loop.txt --every 250 --plot curves.png
   lil curve lil-out/demo:3fa9               a stored trace, by the beginning of its id
-      (ids: lil curve lil-out/demo, or the column `id` of Store("lil-out/demo").frame())
-  lil curve lil-out/demo:3fa9 --json
   grep -v '^#' log.txt | lil curve -
 """
 

@@ -26,11 +26,10 @@ from experiments.store.samples.replay import with_text
 EXAMPLES = """\
 examples:
   lil report                                   the demo's tables, figures and headline
-  lil report --page quest.html --no-figures    one HTML file to open: figures, tables, every text
+  lil report --page quest.html --no-figures    one HTML file: figures, tables, every text
   lil report lil-out/quest --csv samples.csv   one line a sample, for a spreadsheet
   lil report --parquet samples.parquet         the same with types (needs pyarrow)
   lil report --rows table.tex --rows rows.csv  a paper's tables, and every measure
-  lil report --json > rows.json
   lil report lil-out/before lil-out/after      two stores side by side, a `store` in each row
   lil report --sweeps                          the sweeps the store remembers
   lil report --sweep 20260301T09               one of them alone, by the beginning of its id

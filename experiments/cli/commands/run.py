@@ -34,17 +34,14 @@ from experiments.sweep.sweep import require_supported
 EXAMPLES = """\
 examples:
   lil run                                        three easy problems under full attention
-  lil run --backend h2o --budget 64 --dataset medium
   lil run --backend h2o --budget 64 --dataset medium --detector guardian
       live: Guardian ends the text while it is written, its evidence is printed
-  lil run --backend h2o --budget 64 --dataset medium --penalty lz
   lil run --backend quest --budget 64 --dataset medium --speculate 8
       full attention's text: quest drafts eight tokens, one forward checks them
   lil run --model ./my-model --dataset problems.jsonl --limit 1 --max-new-tokens 500
   lil run --model ./my-model --prompt "Why is the sky blue?" --backend quest --budget 256
-      one prompt of yours, through the model's chat template; no data set, nothing to judge
+      one prompt of yours, through the model's chat template; nothing to judge
   lil run --prompt - < prompt.txt
-      the same from a file or a pipe
 
 Nothing is stored; `lil sweep` stores.
 """

@@ -26,11 +26,8 @@ EXAMPLES = """\
 examples:
   lil show lil-out/demo 3fa9                  by the beginning of its id
   lil show lil-out/demo medium/study/3 h2o 64
-      by what it is: problem, backend, budget; data set, penalty, model, 'sample 2' where it takes
-      more to tell it from others
+      by what it is: problem, backend, budget; data set, penalty, model, 'sample 2' where needed
   lil show lil-out/demo 3 medium full --whole
-      prompt and output to their last character
-  lil show lil-out/demo 3fa9 --json
 
 `lil curve STORE:ID` draws how its text compresses; `lil report` writes a page of all of them.
 """

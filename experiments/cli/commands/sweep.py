@@ -29,24 +29,17 @@ from experiments.sweep.estimate import ConfigurationForecast, estimate, total
 
 EXAMPLES = """\
 examples:
-  lil sweep
-      the demo: the reasoner that ships with the project, on this machine, in minutes
-  lil sweep --preset demo-small
-      the same in a minute
+  lil sweep                                   the demo: the reasoner that ships, in minutes
+  lil sweep --preset demo-small               the same in a minute
   lil sweep --backend full,quest --budget 48,96 --limit 16 --out lil-out/quest
-      part of the grid, more budgets
   lil sweep --model ./my-model --dataset problems.jsonl --budget 256,512
       your model on your problems (columns question and answer, or problem and answer)
   lil sweep --model agentica-org/DeepScaleR-1.5B-Preview --dataset math500
       the paper's experiment, on a GPU
   lil sweep --penalty lz,repetition --set penalty_params.lz.alpha=0.2
-      every backend and budget without a penalty and with each; Guardian on and off in all of them
-  lil sweep --preset paper --dry-run
-      how many runs, tokens, bytes and, where the store knows it, hours that would be
+  lil sweep --preset paper --dry-run          how many runs, tokens, bytes and hours that would be
   lil sweep --model ./my-model --dataset problems.jsonl --column question=q,answer=gold \\
       --prompt-template prompt.txt --sample 100
-      other columns, your words, a hundred problems at random
-  lil sweep --set backend_params.quest.page=16 --set detector_params.guardian.f=250
 
 The same command again goes on where it was stopped and decodes nothing twice. A store remembers
 all its sweeps: `lil report` shows the last with all that fit it, `lil report --sweeps` lists them.

@@ -32,7 +32,6 @@ def add_arguments(parser: Parser) -> None:
     for flag, default, metavar, line in (
         ("--keys", "1,4,16", "N,...", "keys put back in each layer, and in each KV head's choice"),
         ("--top", "10", "N", "texts that are listed"),
-        ("--seed", "0", "N", "of the keys drawn as a control"),
     ):
         text = f"{line} (default: {default})"
         parser.add_argument(flag, default=default, metavar=metavar, help=text)
@@ -43,16 +42,16 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     keys = tuple(whole_number("keys", text, 1) for text in comma_list(args.keys))
     if not keys:
         raise InvalidValue("keys", args.keys, "one number of keys or more")
-    top, seed = whole_number("top", args.top, 1), whole_number("seed", args.seed, 0)
+    top = whole_number("top", args.top, 1)
     study, run = find(Study.each(Path(args.store)), args.run)
     notify(study.warnings)
-    document = _why(study, run, keys, seed)
+    document = _why(study, run, keys)
     document["texts"] = document.get("texts", [])[:top]
     _print(document, console)
     return Done(document)
 
 
-def _why(study: Study, run: Run, keys: tuple[int, ...], seed: int) -> dict[str, Any]:
+def _why(study: Study, run: Run, keys: tuple[int, ...]) -> dict[str, Any]:
     """Why a run departs from full attention's, as a document."""
     from experiments.why import Texts, explained, parting
 
@@ -83,7 +82,7 @@ def _why(study: Study, run: Run, keys: tuple[int, ...], seed: int) -> dict[str, 
     loaded = model_of(study.config, configuration, {})
     texts = Texts(sparse.prompt_ids, full.new_ids, sparse.new_ids)
     backend, penalties = study.backend(configuration), study.penalties(configuration)
-    result = explained(loaded.model, backend, texts, penalties, keys, seed, study.config.engine)
+    result = explained(loaded.model, backend, texts, penalties, keys, study.config.engine)
     ids, missed = [*sparse.prompt_ids, *sparse.new_ids], result["by_token"]
 
     def text(token: int) -> str:

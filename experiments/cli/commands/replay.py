@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from attention.errors import InvalidValue
 from attention.spec import Spec, paths, values
@@ -102,14 +101,10 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     console.print(table("detectors over stored traces", names, rows, left=names[:2]))
     for grid in tables.pool_grids(report.pools):
         console.print(tables.rich_table(grid, console.width))
-    about: dict[str, Any] = manifest.public(study.manifest) | {
-        "detectors": [
-            {"label": label, "name": d.name, **d.params()}
-            for label, d in zip(labels(detectors), detectors, strict=True)
-        ],
-        "runs_missing": report.missing,
-    }
-    return Done(document_of(report, about))
+    each = zip(labels(detectors), detectors, strict=True)
+    replayed = [{"label": label, "name": d.name, **d.params()} for label, d in each]
+    about = {"detectors": replayed, "runs_missing": report.missing}
+    return Done(document_of(report, manifest.public(study.manifest) | about))
 
 
 def _choices(args: argparse.Namespace) -> Choices:

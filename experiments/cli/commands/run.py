@@ -248,12 +248,10 @@ def _print(document: dict[str, Any], console: Console) -> None:
     keys = "" if mean is None else f", {mean:.0f} keys read a {'token' if drafts else 'step'}"
     if drafts:
         checked = drafts["accepted"] + drafts["rejected"]
-        keys += f", {drafts['accepted']} of {checked} drafts kept"
+        keys += f", {drafts['accepted']} of {checked} drafts accepted"
     end = "the end of the model's positions" if document["at_positions"] else document["finish"]
-    console.line(
-        f"[{document['tokens']} tokens, ended by {end}{verdict}{keys}, "
-        f"{document['decode_sec'] or 0.0:.1f} s]",
-        style="bold",
-    )
+    seconds = f"{document['decode_sec'] or 0.0:.1f} s"
+    line = f"[{document['tokens']} tokens, ended by {end}{verdict}{keys}, {seconds}]"
+    console.line(line, style="bold")
     if document["evidence"]:
         console.line(f"evidence: {document['evidence']}")

@@ -77,6 +77,13 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
             judged(words, gold, scorer, study.scorers, item=run.item_id, ended=ended)
             for words, ended in ((text, plain.status == "ok"), (trace.text, trace.finish == "eos"))
         )
+    full = None
+    if not configuration.is_full:  # what this run is measured against
+        other = study.plan.full(run)
+        known, caps = study.store.get(other.id), study.caps(other)
+        (sample,) = samples_of(other, known, caps, "none", [], study.store, study.scorers)
+        names = ("status", "tokens", "correct")
+        full = {"id": other.id, **{name: getattr(sample, name) for name in names}}
     datasets = dataset_labels([c.dataset for c in study.plan.configurations])
     return {
         "id": run.id,
@@ -113,7 +120,7 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
             }
             for sample in watched
         ],
-        "full": None if configuration.is_full else _full(study, run),
+        "full": full,
     }
 
 
@@ -131,15 +138,6 @@ def _cap_from(study: Study, run: Run, cap: int) -> str:
         return f"--cap {config.cap}; what full attention takes here is not known"
     flags = f"--cap {config.cap}, --max-new-tokens {config.max_new_tokens}"
     return f"{flags}; full attention took {tokens:,} tokens"
-
-
-def _full(study: Study, run: Run) -> dict[str, Any]:
-    """The full-attention run that this run is measured against."""
-    full = study.plan.full(run)
-    record = study.store.get(full.id)
-    (sample,) = samples_of(full, record, study.caps(full), "none", [], study.store, study.scorers)
-    values = {name: getattr(sample, name) for name in ("status", "tokens", "correct")}
-    return {"id": full.id, **values}
 
 
 def _print(run: Mapping[str, Any], whole: bool, console: Console) -> None:
@@ -174,7 +172,12 @@ def _lines(run: Mapping[str, Any]) -> dict[str, str]:
     lines = {"status": run["status"] + (f": {run['message']}" if run["message"] else "")}
     if (tokens := run["tokens"]) is not None:
         more = run["stored_tokens"] - tokens
-        lines["answer"] = _answer(run)
+        gold, rule = run["gold"], f" by {run['rule']}" if run["rule"] else ""
+        accepted = " or ".join(gold) if isinstance(gold, tuple) else gold
+        known = "no answer is known" if accepted is None else f"gold {accepted}"
+        answer = "none found" if run["answer"] is None else run["answer"]
+        verdict = _VERDICTS[run["correct"]]
+        lines["answer"] = f"{answer}{rule}, {known}, scorer {run['scorer']}: {verdict}"
         lines["because"] = str(run["reason"])
         if run["status"] == "capped":
             lines["because"] += f"; cut at {tokens:,} tokens"
@@ -192,16 +195,6 @@ def _lines(run: Mapping[str, Any]) -> dict[str, str]:
     if (full := run["full"]) is not None and full["tokens"] is not None:
         lines["full"] = f"{full['tokens']:,} tokens, {_VERDICTS[full['correct']]}"
     return lines
-
-
-def _answer(run: Mapping[str, Any]) -> str:
-    """The answer, the rule that extracted it, and what is accepted."""
-    answer = "none found" if run["answer"] is None else run["answer"]
-    rule = "" if run["rule"] is None else f" by {run['rule']}"
-    gold = run["gold"]
-    accepted = " or ".join(gold) if isinstance(gold, tuple) else gold
-    known = "no answer is known" if accepted is None else f"gold {accepted}"
-    return f"{answer}{rule}, {known}, scorer {run['scorer']}: {_VERDICTS[run['correct']]}"
 
 
 _VERDICTS = {None: "not judged", True: "right", False: "wrong"}

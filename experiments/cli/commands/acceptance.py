@@ -50,8 +50,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
 
 def _acceptances(study: Study, limit: int | None) -> list[dict[str, Any]]:
     """A row for each model, data set and backend; `limit` counts problems of each data set."""
-    cells = [c for c in study.plan.configurations if not c.is_full and c.role != "null"]
-    if not cells:
+    sparse = (c for c in study.plan.configurations if c.backend["name"] != "full")
+    if not (cells := [cell for cell in sparse if cell.role != "null"]):
         raise InvalidValue("store", str(study.folder), "one with a sparse method")
     backends = [study.backend(cell) for cell in cells]
     backends = [b for at, b in enumerate(backends) if b not in backends[:at]]

@@ -378,11 +378,15 @@ class Config:
         return {name: getattr(self, name) for name in names} | {"compile": compile_}
 
     @property
+    def number_format(self) -> str:
+        """The coarsest format of numbers."""
+        return self.dtype if self.weights == "stored" else self.weights
+
+    @property
     def arithmetic(self) -> str:
         """The number format, for readers."""
-        if self.weights == "stored":
-            return self.dtype
-        return f"{self.dtype}, linear layers in {self.weights}"
+        mixed = f"{self.dtype}, linear layers in {self.weights}"
+        return self.dtype if self.weights == "stored" else mixed
 
     @property
     def cap_factor(self) -> int | None:

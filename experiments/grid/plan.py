@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -213,7 +214,7 @@ def _noise(config: Config) -> list[str]:
     """The null of greedy decoding; where numbers are rounded, with noise of the rounding's size."""
     if null_of(config) != "noise":
         return []
-    noise = _ROUNDING.get(_number_format(config))
+    noise = _ROUNDING.get(config.number_format)
     own = "noise" in config.backend_params.get("noise", {})
     return ["noise" if noise is None or own else f"noise(noise={noise})"]
 
@@ -224,12 +225,7 @@ def null_of(config: Config) -> str:
         return config.null
     if config.temperature:
         return "seed"
-    return "noise" if _number_format(config) in _ROUNDING else "none"
-
-
-def _number_format(config: Config) -> str:
-    """The coarsest format of numbers."""
-    return config.dtype if config.weights == "stored" else config.weights
+    return "noise" if config.number_format in _ROUNDING else "none"
 
 
 def build_penalties(config: Config) -> list[Penalties]:
@@ -272,25 +268,13 @@ def build_configurations(
 ) -> tuple[Configuration, ...]:
     """One model's configurations: without penalty, full attention first, then with each."""
     drawn = sampling(config.temperature, config.top_k, config.top_p, config.seed)
-    configurations = tuple(
-        Configuration(
-            model,
-            digest,
-            dataset,
-            backend.identity(),
-            tuple(penalty.identity() for penalty in of_run),
-            drawn,
-            config.dtype,
-            backend.role,
-            config.runtime,
-        )
-        for of_run in penalties
-        for backend in backends
-        for dataset in datasets
-    )
-    if null_of(config) != "seed":
-        return configurations
-    redrawn = {**drawn, "seed": (config.seed + 1) % 2**63}
-    return configurations + tuple(
-        replace(c, sampling=redrawn, role="null") for c in configurations if c.is_full
-    )
+    configurations = []
+    for of_run, backend, dataset in itertools.product(penalties, backends, datasets):
+        tables = tuple(penalty.identity() for penalty in of_run)
+        method = backend.identity(), tables, drawn, config.dtype, backend.role, config.runtime
+        configurations.append(Configuration(model, digest, dataset, *method))
+    if null_of(config) == "seed":
+        redrawn = {**drawn, "seed": (config.seed + 1) % 2**63}
+        full = [configuration for configuration in configurations if configuration.is_full]
+        configurations += [replace(c, sampling=redrawn, role="null") for c in full]
+    return tuple(configurations)

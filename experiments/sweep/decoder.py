@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -137,8 +138,7 @@ class StepCount(NamedTuple):
     tokens: int
 
 
-@dataclass(frozen=True)
-class RowTrace:
+class RowTrace(NamedTuple):
     """A row ended; `rows` were decoded together."""
 
     index: int
@@ -146,8 +146,7 @@ class RowTrace:
     rows: int
 
 
-@dataclass(frozen=True)
-class RowFailure:
+class RowFailure(NamedTuple):
     """A row cannot be decoded; `status` is "out_of_memory" or "error"."""
 
     index: int
@@ -218,17 +217,15 @@ def decode(
             yield RowTrace(left.pop(index), trace, batch)
     if failure is None:
         return
-    rest = list(left.values())
-    free_memory(failure)
-    if len(rest) == 1:
-        status = "out_of_memory" if is_out_of_memory(failure) else "error"
-        yield RowFailure(rest[0], status, message(failure), batch)
-        return
-    yield Remark(
-        f"{job.name}: a batch failed ({message(failure)}); "
-        f"its {len(rest)} unfinished rows are tried again in halves"
-    )
+    rest, reason, full = list(left.values()), message(failure), is_out_of_memory(failure)
     del failure
+    if full:  # what the batch has left behind
+        free_memory()
+    if len(rest) == 1:
+        yield RowFailure(rest[0], "out_of_memory" if full else "error", reason, batch)
+        return
+    again = f"its {len(rest)} unfinished rows are tried again in halves"
+    yield Remark(f"{job.name}: a batch failed ({reason}); {again}")
     middle = (len(rest) + 1) // 2
     for half in (rest[:middle], rest[middle:]):
         yield from decode(loaded, job, on_step, half)
@@ -250,10 +247,8 @@ def is_own_mistake(error: Exception, job: DecodeJob) -> bool:
         return False
     if code(job.backend, *job.penalties, *job.detectors, *job.probes):
         return False  # a user's class may be what it stumbled over
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    module = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    module = str(frames[-1].f_globals.get("__name__", "")) if frames else ""
     return module.partition(".")[0] in _OURS
 
 
@@ -266,11 +261,9 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
-def free_memory(error: Exception) -> None:
+def free_memory() -> None:
     """Give back what a batch that did not fit has left behind."""
     import torch
 
-    if is_out_of_memory(error):
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+    gc.collect()
+    torch.cuda.empty_cache()  # does nothing where no GPU was used

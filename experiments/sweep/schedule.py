@@ -50,7 +50,7 @@ class Schedule(Generic[T]):
         self._ready: dict[BatchGroup, dict[str, Task[T]]] = {}
         self._again: deque[list[Task[T]]] = deque()  # of workers that were lost
         self._taken: dict[str, Task[T]] = {}
-        self._held: dict[str, list[tuple[BatchGroup, T]]] = {}  # by what they wait for
+        self._waiting: dict[str, list[tuple[BatchGroup, T]]] = {}  # by what they wait for
         self._alone: Counter[str] = Counter()  # how often a job was this task alone
         self._open: Counter[BatchGroup] = Counter()  # what has not ended, by group
 
@@ -63,7 +63,7 @@ class Schedule(Generic[T]):
 
     def hold(self, until: str, group: BatchGroup, what: T) -> None:
         """Something that may be needed, once the task of that key has ended."""
-        self._held.setdefault(until, []).append((group, what))
+        self._waiting.setdefault(until, []).append((group, what))
         self._open[group] += 1
 
     @property
@@ -96,12 +96,12 @@ class Schedule(Generic[T]):
 
     def _rank(self, group: BatchGroup) -> tuple[bool, float, BatchGroup]:
         tasks = self._ready[group]
-        awaited = any(key in self._held for key in tasks)
+        awaited = any(key in self._waiting for key in tasks)
         return not awaited, -_work(tasks.values()), group
 
     def _share(self, group: BatchGroup) -> list[Task[T]]:
         """Every n-th of a group's tasks, so that n workers have as much as there is for each."""
-        tasks = sorted(self._ready[group].values(), key=lambda one: (-one.expected, -one.prompt))
+        tasks = sorted(self._ready[group].values(), key=lambda task: (-task.expected, -task.prompt))
         left = sum(_work(some.values()) for some in self._ready.values())
         fair = (left + _work(self._taken.values())) / self._workers
         parts = round(_work(tasks) / fair) if fair else 1
@@ -110,7 +110,7 @@ class Schedule(Generic[T]):
     def done(self, task: Task[T]) -> list[tuple[BatchGroup, T]]:
         """A task has ended, well or not; what waited for it."""
         del self._taken[task.key]
-        released = self._held.pop(task.key, [])
+        released = self._waiting.pop(task.key, [])
         self._open.subtract([task.group, *(group for group, _ in released)])
         return released
 

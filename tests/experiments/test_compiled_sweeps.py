@@ -49,20 +49,20 @@ def test_what_becomes_of_compiling_is_said(
     loaded: models.LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LIL_CACHE", str(tmp_path))
-    asked = []
+    calls = []
 
     def raises(*_: Any) -> None:
-        asked.append(1)
+        calls.append(1)
         raise RuntimeError("no compiler")
 
     monkeypatch.setattr(steps, "_make", raises)
     assert compile_step(loaded, Full(), "off", 1e9) == "off"
     assert compile_step(loaded, Full(), "auto", 10) == (f"{AS_IT_IS}: too little is left to decode")
-    assert not asked
+    assert not calls
     for mode, left in (("auto", 1e9), ("on", 0)):
-        told = compile_step(loaded, Full(), mode, left)
-        assert told == f"{NOT_COMPILED}: RuntimeError: no compiler"
-    assert len(asked) == 2
+        outcome = compile_step(loaded, Full(), mode, left)
+        assert outcome == f"{NOT_COMPILED}: RuntimeError: no compiler"
+    assert len(calls) == 2
     with FileLock(steps.folder() / f"{steps.key(loaded.model)}.pt2.lock"):
         assert compile_step(loaded, Full(), "auto", 1e9) == ELSEWHERE
 
@@ -75,9 +75,9 @@ def test_a_compiled_sweep_has_the_same_runs(
     monkeypatch.setenv("LIL_CACHE", str(tmp_path / "cache"))
     go(tiny_config(**GRID, compile="off"), tmp_path / "off")
     assert manifest.read(tmp_path / "off")["compile"] == "off"
-    for folder, told in (("first", "compiled in "), ("again", "kept from earlier")):
+    for folder, outcome in (("first", "compiled in "), ("again", "kept from earlier")):
         go(tiny_config(**GRID, compile="on", workers=workers), tmp_path / folder)
-        assert manifest.read(tmp_path / folder)["compile"].startswith(told)
+        assert manifest.read(tmp_path / folder)["compile"].startswith(outcome)
         assert tokens_of(tmp_path / folder) == tokens_of(tmp_path / "off")
 
 

@@ -43,10 +43,9 @@ def test_every_preset_loads_and_every_key_has_a_comment(name: str) -> None:
     if name == "wsc-paper":  # whose classifier is the user's to make
         with pytest.raises(InvalidValue, match="lil chopper train"):
             build_detectors(config)
-        kept = {"detectors": ("guardian",)}
-        config = dataclasses.replace(config, **kept)
-    guardians = [one for one in build_detectors(config) if one.name == "guardian"]
-    assert all(one.params()["rate"] == 0.08 for one in guardians)
+        config = dataclasses.replace(config, detectors=("guardian",))
+    guardians = [part for part in build_detectors(config) if part.name == "guardian"]
+    assert all(part.params()["rate"] == 0.08 for part in guardians)
     assert guardians or name in ("chopper", "keep-prompt")
 
 
@@ -67,7 +66,7 @@ def test_one_penalty_at_two_strengths_is_rebuilt_as_it_was() -> None:
     entries = ["repetition(penalty=1.2)", "repetition(penalty=1.5)", "repetition(penalty=1.2)"]
     config = load("demo", {"penalties": entries, "penalty_params": {"repetition": {"penalty": 3}}})
     penalties = build_penalties(config)
-    assert [one.params()["penalty"] for (one,) in penalties[1:]] == [1.2, 1.5]
+    assert [part.params()["penalty"] for (part,) in penalties[1:]] == [1.2, 1.5]
     cells = build_configurations(
         config, "m", "00", ("easy",), build_backends(config)[:1], penalties
     )
@@ -170,12 +169,12 @@ def test_backends_by_import_path() -> None:
             "backend_params": {path: {"budget": 48}},
         },
     )
-    found = build_backends(config)
+    backends = build_backends(config)
     # The same method asked for twice is one.
-    assert [(b.name, b.budget) for b in found] == [
+    assert [(b.name, b.budget) for b in backends] == [
         ("full", None), ("window", 32), ("window", 64), ("noise", None), ("mine", 48),
     ]  # fmt: skip
-    assert type(found[-1]) is Window
+    assert type(backends[-1]) is Window
     with pytest.raises(InvalidValue, match=f"name = 'mine': .* own for {__name__}:Window"):
         build_backends(load("demo", {"backends": f"{path},{__name__}:Sink", "budgets": "32"}))
 

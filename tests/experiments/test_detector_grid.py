@@ -36,9 +36,9 @@ def test_parts_have_the_parameters_they_have_in_the_sweep() -> None:
     assert both == lil.Both([DETECTORS.get(**{**guardian, "f": 7}), cycle])
     choices = choices_of(["both.parts=guardian+cycle,cycle"])
     assert choices == {"both": {"parts": ["guardian+cycle", "cycle"]}}
-    found = combined(demo, [Spec("both")], choices)
-    assert [one.detectors[0].params()["f"] for one in found[:1]] == [100]
-    assert labels(found) == ["both(parts=guardian+cycle)", "both(parts=cycle)"]
+    detectors = combined(demo, [Spec("both")], choices)
+    assert [detector.detectors[0].params()["f"] for detector in detectors[:1]] == [100]
+    assert labels(detectors) == ["both(parts=guardian+cycle)", "both(parts=cycle)"]
 
 
 def test_a_detector_is_no_part_of_itself() -> None:
@@ -53,20 +53,20 @@ def test_a_detector_is_no_part_of_itself() -> None:
 def test_every_combination_on_top_of_what_the_sweep_had() -> None:
     own = {"cycle": {"min_tokens": 7}, "budget": {"tokens": 9}}
     config = load("demo", {"detector_params": own})
-    found = combined(
+    detectors = combined(
         config,
         [Spec("cycle"), Spec("budget"), Spec("guardian")],
         {"cycle": {"repeats": [2, 3], "max_period": [5, 6]}, "budget": {"tokens": [1, 1, 2]}},
     )
-    told = [(d.name, d.params()) for d in found]
-    assert [name for name, _ in told] == ["cycle"] * 4 + ["budget"] * 2 + ["guardian"]
-    assert [(p["repeats"], p["max_period"], p["min_tokens"]) for _, p in told[:4]] == [
+    pairs = [(d.name, d.params()) for d in detectors]
+    assert [name for name, _ in pairs] == ["cycle"] * 4 + ["budget"] * 2 + ["guardian"]
+    assert [(p["repeats"], p["max_period"], p["min_tokens"]) for _, p in pairs[:4]] == [
         (2, 5, 7),
         (2, 6, 7),
         (3, 5, 7),
         (3, 6, 7),
     ]
-    assert [p["tokens"] for _, p in told[4:6]] == [1, 2]
+    assert [p["tokens"] for _, p in pairs[4:6]] == [1, 2]
     assert combined(config, [Spec("budget")], {})[0].params()["tokens"] == 9
     (brought,) = combined(config, [Spec("cycle", {"repeats": 9})], {"cycle": {"max_period": [5]}})
     assert [brought.params()[key] for key in ("repeats", "max_period", "min_tokens")] == [9, 5, 7]

@@ -20,8 +20,8 @@ from experiments.sweep.estimate import estimate, footprint
 
 def _files(folder: Path) -> dict[str, float]:
     """All but what only spares reading the store again."""
-    found = [path for path in folder.rglob("*") if "cache" not in path.relative_to(folder).parts]
-    return {str(path): path.stat().st_mtime_ns for path in found}
+    document = [path for path in folder.rglob("*") if "cache" not in path.relative_to(folder).parts]
+    return {str(path): path.stat().st_mtime_ns for path in document}
 
 
 def test_before_during_and_after_a_sweep(
@@ -30,13 +30,13 @@ def test_before_during_and_after_a_sweep(
     out = tmp_path / "out"
     config = tiny_config(penalties="none,lz", detectors="none")  # 10 configurations of 4 problems
     monkeypatch.setattr(models, "load", lambda *_: pytest.fail("a model was loaded"))
-    found = estimate(config, out)
+    document = estimate(config, out)
     assert not out.exists()
-    assert (found["runs"], found["stored"], found["runs_of_unknown_length"]) == (40, 0, 40)
-    assert found["tokens_expected"] == 40 * 24
-    assert found["tokens_at_most"] == 4 * 24 + 36 * 48  # full without penalty; twice its length
-    assert found["seconds"] is None
-    assert any("time of" in line and "h2o" in line for line in found["unknown"])
+    assert (document["runs"], document["stored"], document["runs_of_unknown_length"]) == (40, 0, 40)
+    assert document["tokens_expected"] == 40 * 24
+    assert document["tokens_at_most"] == 4 * 24 + 36 * 48  # full without penalty; twice its length
+    assert document["seconds"] is None
+    assert any("time of" in line and "h2o" in line for line in document["unknown"])
     monkeypatch.undo()
 
     go(tiny_config(backends="full,h2o", budgets="32", detectors="none"), out)
@@ -46,17 +46,19 @@ def test_before_during_and_after_a_sweep(
     full = [record.meta["tokens"] for record in records if record]
     capped = sum(record.meta["finish"] == "length" for record in records if record)
     assert 0 < capped < 4
-    found = estimate(config, out)
+    document = estimate(config, out)
     assert _files(out) == before
-    assert (found["stored"], found["runs_of_unknown_length"]) == (8, 0)
-    assert found["tokens_expected"] == 8 * sum(full)
-    assert found["tokens_at_most"] == 8 * (2 * sum(full) - 24 * capped)  # a cut pair: no more room
-    by_backend = {(one["backend"], one["penalty"]): one for one in found["cells"]}
+    assert (document["stored"], document["runs_of_unknown_length"]) == (8, 0)
+    assert document["tokens_expected"] == 8 * sum(full)
+    assert document["tokens_at_most"] == 8 * (
+        2 * sum(full) - 24 * capped
+    )  # a cut pair: no more room
+    by_backend = {(row["backend"], row["penalty"]): row for row in document["cells"]}
     assert by_backend["full", "none"]["seconds"] == 0.0
     h2o = by_backend["h2o", "lz"]
     assert h2o["seconds"] == pytest.approx(h2o["tokens_expected"] / h2o["tokens_per_sec"])
     assert by_backend["sink", "none"]["seconds"] is None
-    assert found["seconds"] is None  # one of them is not known, so the sum is not
+    assert document["seconds"] is None  # one of them is not known, so the sum is not
 
     # Another model's weights under the same name: nothing of it is stored.
     monkeypatch.setattr(models, "find", _other(models.find))
@@ -66,7 +68,7 @@ def test_before_during_and_after_a_sweep(
 def _other(find: Callable[..., models.ModelSource]) -> Callable[..., models.ModelSource]:
     import dataclasses
 
-    return lambda *given, **more: dataclasses.replace(find(*given, **more), digest="other")
+    return lambda *arguments, **more: dataclasses.replace(find(*arguments, **more), digest="other")
 
 
 def test_memory_is_what_a_run_takes(tmp_path: Path, tiny_config: Callable[..., Config]) -> None:
@@ -83,11 +85,11 @@ def test_memory_is_what_a_run_takes(tmp_path: Path, tiny_config: Callable[..., C
         trace = record.trace()
         backend = study.backend(run.configuration)
         # The newest token is chosen, not yet held.
-        held = size.kv_bytes(backend, len(trace.prompt_ids) + trace.tokens - 1)
+        stored_bytes = size.kv_bytes(backend, len(trace.prompt_ids) + trace.tokens - 1)
         if backend.name == "full":
-            assert trace.cache_bytes_peak == held
+            assert trace.cache_bytes_peak == stored_bytes
         else:  # and the bounds of pages, or a few free slots
-            assert held <= trace.cache_bytes_peak < 1.3 * held, backend.name
+            assert stored_bytes <= trace.cache_bytes_peak < 1.3 * stored_bytes, backend.name
     dense = attention.get("sink", budget=32, dense_layers=1)
     assert size.kv_bytes(dense, 100) == (100 + 32) * size.kv_bytes_per_token
     assert size.kv_bytes(dense, 20) == size.kv_bytes(attention.get("full"), 20)
@@ -100,15 +102,15 @@ def test_without_network_models_or_data_it_says_what_it_cannot_know(
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     command = ["sweep", "--preset", "paper", "--dry-run"]
     assert main([*command, "--json"]) == 0
-    found: dict[str, Any] = json.loads(capfd.readouterr().out)
+    document: dict[str, Any] = json.loads(capfd.readouterr().out)
     # Full attention, sixteen sparse configurations and, in half precision, a null.
-    assert found["runs"] == 3 * 3 * 18 * 200
-    assert found["tokens_at_most"] == 3 * 3 * 200 * 16384 * (1 + 17 * 2)
-    assert (found["stored"], found["seconds"]) == (0, None)
-    assert {one["weight_bytes"] for one in found["memory"]} == {None}
-    told = "\n".join(found["unknown"])
+    assert document["runs"] == 3 * 3 * 18 * 200
+    assert document["tokens_at_most"] == 3 * 3 * 200 * 16384 * (1 + 17 * 2)
+    assert (document["stored"], document["seconds"]) == (0, None)
+    assert {row["weight_bytes"] for row in document["memory"]} == {None}
+    text = "\n".join(document["unknown"])
     for word in ("gsm8k is not fetched: 200", "DeepScaleR-1.5B-Preview is not here", "time of"):
-        assert word in told
+        assert word in text
     assert main([*command, "--limit", "all"]) == 0
     out = capfd.readouterr().out
     assert "1,319" in out

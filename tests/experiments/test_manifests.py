@@ -151,7 +151,7 @@ def test_what_does_not_fit_is_left_out_with_its_reason(
     assert reason in group.incompatible["a"]
     (notice,) = group.warnings(tmp_path, None)
     assert f"lil report {tmp_path} --sweep ID" in notice
-    assert [one.sweeps for one in groups([last, other])] == [(last,), (other,)]
+    assert [entry.sweeps for entry in groups([last, other])] == [(last,), (other,)]
 
 
 def test_methods_are_found_as_any_of_the_sweeps_named_them(tmp_path: Path) -> None:
@@ -167,8 +167,8 @@ def test_sweeps_fit_each_other_and_not_the_last_alone(tmp_path: Path) -> None:
     documents = {"c": _document(), "b": _document(), "a": _with(_document(), "prompt")}
     for name, document in documents.items():
         if name != "c":
-            for one in (*document["plan"]["cells"], *document["plan"]["items"]):
-                one["dataset"] = "mine.jsonl"
+            for entry in (*document["plan"]["cells"], *document["plan"]["items"]):
+                entry["dataset"] = "mine.jsonl"
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
     sweeps = [Sweep.read(tmp_path / f"{name}.json") for name in documents]
     group = latest_compatible(sweeps)

@@ -112,11 +112,11 @@ def test_every_task_ends_once_whatever_dies(seed: int) -> None:
 
 def test_what_two_want_is_decoded_once() -> None:
     schedule = Schedule[str](1)
-    one = Task("same", BatchGroup(0), "a", 1.0)
-    schedule.add(one)
+    task = Task("same", BatchGroup(0), "a", 1.0)
+    schedule.add(task)
     schedule.add(Task("same", BatchGroup(0), "b", 1.0))
-    assert schedule.take() == [one]
+    assert schedule.take() == [task]
     schedule.add(Task("same", BatchGroup(0), "c", 1.0))  # while it is at work
     assert schedule.take() == []
-    schedule.done(one)
+    schedule.done(task)
     assert not schedule.left

@@ -76,11 +76,11 @@ def test_what_is_no_manifest_is_one_message(
     (store / "sweeps").mkdir()
     (store / "sweeps" / "1.json").write_text(text)
     assert main(["report", str(store)]) == 2
-    printed, said = capfd.readouterr()
-    assert (printed, said.count("\n")) == ("", 1)
-    assert said.startswith("lil: error: ")
-    assert re.search(words, said)
-    assert str(store) in said
+    printed, errors = capfd.readouterr()
+    assert (printed, errors.count("\n")) == ("", 1)
+    assert errors.startswith("lil: error: ")
+    assert re.search(words, errors)
+    assert str(store) in errors
 
 
 def _store_of(folder: Path, meta: Any, trace: Any) -> Store:

@@ -98,24 +98,24 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
 def test_every_cut_of_a_file_keeps_the_whole_records_before_it(tmp_path: Path) -> None:
     file = _fill(tmp_path, 3)
     whole = file.read_bytes()
-    kept = []
+    sizes = []
     for size in range(len(whole) + 1):
         file.write_bytes(whole[:size])
         store = Store(tmp_path)
-        kept.append(len(store))
+        sizes.append(len(store))
         assert bool(store.notices) == (size not in _boundaries(whole))
-    assert kept == sorted(kept)
-    assert kept[-1] == 3
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == 3
 
 
 def _boundaries(whole: bytes) -> list[int]:
-    at, found = 0, [0]
+    at, starts = 0, [0]
     while at < len(whole):
         length = records._frame_length(whole[at : at + records.HEAD.size])
         assert length is not None
         at += records.HEAD.size + length
-        found.append(at)
-    return found
+        starts.append(at)
+    return starts
 
 
 def test_every_flipped_byte_is_reported_and_costs_one_record(tmp_path: Path) -> None:

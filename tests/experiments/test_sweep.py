@@ -262,9 +262,9 @@ def test_a_model_is_let_go_before_the_next_is_read(
     def load(*args: Any) -> models.LoadedModel:
         gc.collect()
         alive.append(sum(model() is not None for model in loaded))
-        one = real(*args)
-        loaded.append(weakref.ref(one.model))
-        return one
+        fresh = real(*args)
+        loaded.append(weakref.ref(fresh.model))
+        return fresh
 
     monkeypatch.setattr(models, "load", load)
     small = {"limit": 1, "backends": "sink", "budgets": "32", "max_new_tokens": 4}

@@ -48,9 +48,6 @@ def twice(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     return out, ids
 
 
-# ---------------------------------------------------------------- what is shown together
-
-
 def test_every_sweep_adds_a_manifest_and_the_report_has_them_all(
     twice: tuple[Path, list[str]],
 ) -> None:
@@ -184,9 +181,6 @@ def test_a_sweep_is_named_by_the_beginning_of_its_id(twice: tuple[Path, list[str
             by_id(out, wrong)
 
 
-# ---------------------------------------------------------------- damage, loss
-
-
 def test_a_damaged_manifest_is_named_and_never_hides_behind_an_older_one(
     twice: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
@@ -201,9 +195,6 @@ def test_a_damaged_manifest_is_named_and_never_hides_behind_an_older_one(
     last.write_text("{")
     with pytest.raises(InvalidValue, match=last.name):
         Study.open(store)
-
-
-# ---------------------------------------------------------------- unfinished
 
 
 def test_an_unfinished_sweep_is_said_until_a_newer_one_has_its_cells(
@@ -239,13 +230,7 @@ def test_an_unfinished_sweep_is_said_until_a_newer_one_has_its_cells(
     assert (study.notices, len(study.sweeps)) == ((), 2)
 
 
-# ---------------------------------------------------------------- seconds
-
-
 # ---------------------------------------------------------------- several stores, lists of sweeps
-
-
-# ---------------------------------------------------------------- where sweeps go
 
 
 # ---------------------------------------------------------------- two writers

@@ -68,9 +68,6 @@ def whole(out: Path) -> None:
     assert not multiprocessing.active_children()
 
 
-# ---------------------------------------------------------------- the same, however many
-
-
 @pytest.mark.parametrize(
     ("workers", "batch"), some_slow([(2, 7), (1, 7), (1, 32), (2, 1), (2, 32), (3, 4)], 2)
 )
@@ -97,9 +94,6 @@ def test_neither_workers_nor_batches_change_a_token(
         "local",
         manifest.read(alone)["engine"],
     )
-
-
-# ---------------------------------------------------------------- workers that die
 
 
 class Hunter(Notes):
@@ -193,9 +187,6 @@ def test_an_interrupt_ends_the_workers_and_the_sweep_goes_on(
     run(config, tmp_path)
     whole(tmp_path)
     assert tokens_of(tmp_path) == tokens_of(alone)
-
-
-# ---------------------------------------------------------------- what they share
 
 
 def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,9 +48,6 @@ def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[A
     return store, plan, config, out, outcome
 
 
-# ---------------------------------------------------------------- the grid
-
-
 def test_every_backend_and_budget_is_decoded_with_and_without(swept: Any) -> None:
     store, plan, config, _, outcome = swept
     grid = [(c.name, c.is_full) for c in plan.configurations]

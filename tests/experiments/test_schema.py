@@ -53,8 +53,6 @@ def test_numbers_may_be_typed_as_texts() -> None:
     assert (config.limit, config.top_p, config.budgets, config.threads) == (7, 0.5, (32, 64), 2)
 
 
-# ---------------------------------------------------------------- files of a store
-
 SMALL = Path(__file__).parent / "data" / "small"
 
 

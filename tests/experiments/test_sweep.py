@@ -14,7 +14,7 @@ import pytest
 from sweeping import go
 
 import lil
-from experiments.grid import identity, models
+from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.plan import Plan
 from experiments.store import manifest
@@ -235,16 +235,6 @@ def test_the_manifest_says_what_ran_and_where(tiny_config: Make, tmp_path: Path)
     assert Plan.from_dict(values["plan"]).to_dict() == values["plan"]
 
 
-def test_the_store_gives_a_frame(tiny_config: Make, tmp_path: Path) -> None:
-    go(tiny_config(limit=2), tmp_path)
-    frame = Store(tmp_path).frame()
-    assert len(frame) == 10
-    assert set(frame["backend"]) == {"full", "h2o", "sink"}
-    assert frame[frame["backend"] == "full"]["budget"].isna().all()
-    assert frame["text"].str.len().min() >= 0
-    assert {"tokens", "correct", "status", "keys_read_mean", "decode_sec"} <= set(frame.columns)
-
-
 def test_a_model_is_let_go_before_the_next_is_read(
     tiny_config: Make, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,18 +260,3 @@ def test_a_model_is_let_go_before_the_next_is_read(
     small = {"limit": 1, "backends": "sink", "budgets": "32", "max_new_tokens": 4}
     go(tiny_config(**small, models=",".join(names)), tmp_path / "out")
     assert alive == [0, 0, 0]
-
-
-def test_the_identity_of_a_run_is_worked_out_once(
-    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = tiny_config()
-    go(config, tmp_path)
-    digests = []
-    real = identity.digest
-    monkeypatch.setattr(identity, "digest", lambda value: (digests.append(1), real(value))[1])
-    study = Study.open(tmp_path)
-    for _ in range(2):
-        assert len([study.cap(run) for run in study.runs()]) == 20
-        assert study.samples([])
-    assert len(digests) == 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +12,7 @@ from numpy.typing import NDArray
 from attention import AttentionCache, Backend
 from attention.errors import InvalidValue, check_int
 from lil.rereading import reread
-
-
-class Text(Protocol):
-    """A `lil.Trace`, or anything else with a prompt's and its generated token ids."""
-
-    @property
-    def prompt_ids(self) -> Sequence[int]: ...
-
-    @property
-    def new_ids(self) -> Sequence[int]: ...
+from lil.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -55,7 +46,7 @@ class Acceptance:
 
 def acceptance(
     model: Any,
-    texts: Sequence[Text],
+    texts: Sequence[Trace],
     backend: Backend,
     *,
     batch_size: int = 32,
@@ -70,7 +61,7 @@ def acceptance(
 
     Args:
         model: a causal language model of transformers, in evaluation mode.
-        texts: full attention's traces, or others.
+        texts: full attention's traces, or others; only `prompt_ids` and `new_ids` count.
         backend: the method.
         batch_size: texts read together.
         engine: what decode queries read keys with, as `decode` takes it.
@@ -102,7 +93,7 @@ def acceptance(
     return [results.get(at, nothing) for at in range(len(texts))]
 
 
-def _read(model: Any, cache: AttentionCache, texts: Sequence[Text]) -> Iterator[Acceptance]:
+def _read(model: Any, cache: AttentionCache, texts: Sequence[Trace]) -> Iterator[Acceptance]:
     """Of texts that are read together, the longest first."""
     prompts = [text.prompt_ids for text in texts]
     accepted: list[list[bool]] = [[] for _ in texts]

@@ -21,11 +21,6 @@ class CallSequence:
         self._width = 0
         self._ids = torch.empty(0, 0, dtype=torch.int64)
 
-    @property
-    def id_bytes(self) -> int:
-        """Bytes of the ids kept to tell whether a call goes on from the last one."""
-        return self._ids.nbytes
-
     def forget(self) -> None:
         """The next call starts anew, whatever its ids."""
         self._ids, self._width = self._ids[:0], 0

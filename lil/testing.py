@@ -56,14 +56,11 @@ def check(
         ContractBroken: a check fails; it says what is wrong.
         InvalidValue: it is neither, `skip` names no check, or `text` is no list of bytes.
     """
-    if text is not None and not (
-        isinstance(text, Sequence) and all(isinstance(piece, bytes) for piece in text)
-    ):
-        raise InvalidValue(
-            "text", text, 'a list with the bytes of each token, as [b"one", b" more"]'
-        )
     if isinstance(thing, Detector):
-        case = DetectorCase(thing, fresh_then_loop() if text is None else list(text), hidden_size)
+        pieces = fresh_then_loop() if text is None else list(text)
+        if not all(isinstance(piece, bytes) for piece in pieces):
+            raise InvalidValue("text", text, "a list with the bytes of each token")
+        case = DetectorCase(thing, pieces, hidden_size)
         return run(thing.name, CHECKS["detector"], case, skip)
     if isinstance(thing, Penalty):
         return run(thing.name, CHECKS["penalty"], thing, skip)
@@ -71,7 +68,7 @@ def check(
 
 
 def _declared(registry: Registry[Any], thing: Any) -> str:
-    """Found by its path, a frozen dataclass, and the same again from its params() in JSON."""
+    """The registry finds it by its path, and params() in JSON make it again."""
     kind = type(thing)
     if "<locals>" not in kind.__qualname__ and kind.__module__ != "__main__":
         registry.find(f"{kind.__module__}:{kind.__qualname__}")
@@ -82,28 +79,20 @@ def _declared(registry: Registry[Any], thing: Any) -> str:
         again = kind(**stored).params()
     except TypeError as error:
         raise Breach(f"params() does not survive JSON: {error}") from error
-    require(
-        again == params == stored,
-        f"built again from params() = {params} it has params() = {again}: name every parameter "
-        "there, as JSON has it, lists instead of tuples",
-    )
+    reason = f"params() = {params} make one with params() = {again}: name all, as JSON has them"
+    require(again == params == stored, reason)
     return ", ".join(f"{k}={v!r}" for k, v in params.items()) or "no parameters"
 
 
-# ---------------------------------------------------------------- detectors
-
-
 class MadeUpReading(NamedTuple):
-    """A `Reading` of one made-up hidden state behind every block, and margins of it."""
+    """A `Reading` of a made-up hidden state, another for each block, and margins of it."""
 
     state: Tensor
 
     def hidden(self, block: int) -> Tensor:
-        """The hidden state, (hidden size,), another for each block."""
         return self.state.roll(block)
 
     def margin(self, token: bytes) -> float:
-        """A margin from 0, another for each token."""
         return abs(float(self.state[len(token) % len(self.state)]))
 
 
@@ -144,10 +133,8 @@ class DetectorCase(NamedTuple):
         """The verdict on the text, and the signals up to it."""
         watcher = self.live(self.text)
         if watcher.verdict is None:
-            raise Breach(
-                f"no verdict in {len(self.text)} tokens: check it with parameters by which it "
-                "fires sooner, or give check() a `text` upon which it fires"
-            )
+            reason = f"no verdict in {len(self.text)} tokens: give check() a `text` upon which it"
+            raise Breach(f"{reason} fires, or parameters by which it fires sooner")
         return watcher.verdict, watcher.seen()
 
 
@@ -164,7 +151,7 @@ def _detector_declared(case: DetectorCase) -> str:
 
 
 def _evidence(case: DetectorCase) -> str:
-    """The verdict names the detector, the token and its evidence, in JSON, and stands."""
+    """The verdict names the detector, the token and its evidence, in JSON, and stays."""
     verdict, _ = case.fired()
     name, evidence = case.detector.name, verdict.evidence
     require(verdict.detector == name, f"the verdict is signed {verdict.detector!r}, not {name!r}")
@@ -180,11 +167,8 @@ def _evidence(case: DetectorCase) -> str:
     step = evidence.get("step")
     require(step == at, f"evidence['step'] = {step!r}, but the verdict came with token {at}")
     places = [0, verdict.token if verdict.anchor is None else verdict.anchor, verdict.token, at]
-    require(
-        places == sorted(places),
-        f"anchor = {verdict.anchor}, token = {verdict.token}, step = {at}: none may be beyond the "
-        "next",
-    )
+    reason = f"anchor = {verdict.anchor}, token = {verdict.token}, step = {at} do not ascend"
+    require(places == sorted(places), reason)
     again = watcher.update([b" and", b" more"])
     require(again == verdict, f"after the verdict, update() gives {again}, not {verdict}")
     return f"at token {at}: {', '.join(evidence)}"
@@ -198,11 +182,8 @@ def _cuts(case: DetectorCase) -> str:
         watcher.recall(signals)
         for at in range(0, len(case.text), size):
             watcher.update(case.text[at : at + size])
-        require(
-            watcher.verdict == want,
-            f"in updates of {size} tokens: {watcher.verdict}, one by one: {want}. Decide in "
-            "`push`, token by token, and keep `update` as it is",
-        )
+        reason = f"in updates of {size} tokens: {watcher.verdict}, one by one: {want}"
+        require(watcher.verdict == want, f"{reason}. Decide in `push`, token by token")
     return "updates of 1, 3, 64 tokens and all at once"
 
 
@@ -216,11 +197,8 @@ def _alone(case: DetectorCase) -> str:
         case.step(left, at, case.text)
         case.step(right, at, other)
     for watcher, verdict in ((left, want), (right, expected)):
-        require(
-            watcher.verdict == verdict,
-            f"in turn with another sequence: {watcher.verdict}, alone: {verdict}. Keep state in "
-            "the watcher",
-        )
+        reason = f"in turn with another sequence: {watcher.verdict}, alone: {verdict}"
+        require(watcher.verdict == verdict, f"{reason}. Keep state in the watcher")
     return "two sequences in turn, each as if alone"
 
 
@@ -256,18 +234,13 @@ def _returned(case: DetectorCase, action: str) -> str:
             if place is None:
                 raise Breach("`anchors` is True, and the verdict has no anchor")
             # The state of no token is that of one: the prompt has been read.
-            require(
-                max(place, 1) in (now, *states),
-                f"with on_stop={action!r} the verdict goes back from token {now} to {place}, which "
-                "`returns` did not name at every token from the one at which it was the newest: "
-                f"return [{place}] from token {place} on, and keep it until another takes its "
-                "place",
-            )
+            reason = f"with on_stop={action!r} the verdict goes back from token {now} to {place}: "
+            advice = f"`returns` must name {place} at every token from token {place} on"
+            require(max(place, 1) in (now, *states), reason + advice)
             return f"from {now} to {place}, at most {most} states kept"
         named: object = watcher.returns()
         if not isinstance(named, Collection) or not all(type(n) is int for n in named):
-            allowed = "a tuple or list of numbers of tokens, () for none"
-            raise Breach(f"returns() gave {named!r} after token {now}: expected {allowed}")
+            raise Breach(f"returns() gave {named!r} after token {now}: not numbers of tokens")
         wanted = {max(n, 1) for n in named}
         states = (states & wanted) | (wanted & {now})
         most = max(most, len(states))
@@ -280,17 +253,11 @@ def _returned(case: DetectorCase, action: str) -> str:
 V, PAD = 64, 63
 #: Rows' texts: a loop, fresh tokens with repeats, a few tokens, none.
 _draw = random.Random(0)
-TEXTS: tuple[list[int], ...] = (
-    [1, 2, 3, 4, 5, 6, 7] * 9,
-    [_draw.randrange(20) for _ in range(40)],
-    [8, 9, 8, 9],
-    [],
-)
+TEXTS = ([1, 2, 3, 4, 5, 6, 7] * 9, [_draw.randrange(20) for _ in range(40)], [8, 9, 8, 9], [])
 SCORES = torch.linspace(-3, 3, len(TEXTS) * V, dtype=torch.float64).view(len(TEXTS), V).roll(5, 1)
 
 
 def _same(got: Tensor, want: Tensor, reason: str) -> None:
-    """Raise Breach where scores differ."""
     near = torch.isclose(got, want, rtol=1e-5, atol=1e-5, equal_nan=True)
     require(got.shape == want.shape and bool(near.all()), reason)
 
@@ -324,11 +291,8 @@ def _changes(penalty: Penalty) -> str:
         if penalty.neutral:
             require(got is scores, "`neutral` is True, but the result is another object")
         else:
-            require(
-                not torch.equal(got, scores),
-                "it changes no score of these texts: check it with parameters that do, and let "
-                "`neutral` be True for those that never can",
-            )
+            reason = "it changes no score of these texts: try other parameters, or be `neutral`"
+            require(not torch.equal(got, scores), reason)
     return "gives back the very scores" if penalty.neutral else "changes scores"
 
 
@@ -337,12 +301,9 @@ def _rows(penalty: Penalty) -> str:
     for fill, before in ((PAD, 0), (3, 11)):
         got = penalty.penalise(*_padded(fill, before), SCORES)
         for row, text in enumerate(TEXTS):
-            _same(
-                got[[row]],
-                _of_history(penalty, text, row),
-                f"a row of {len(text)} tokens in a batch, behind padding with id {fill}, is not "
-                "that row alone: only the last `lengths[row]` places are history",
-            )
+            reason = f"a row of {len(text)} tokens behind padding with id {fill} is not that row"
+            reason += " alone: only the last `lengths[row]` places are history"
+            _same(got[[row]], _of_history(penalty, text, row), reason)
     return f"rows of {', '.join(str(len(text)) for text in TEXTS)} tokens, each as if alone"
 
 
@@ -354,12 +315,10 @@ def _calls(penalty: Penalty) -> str:
         widths = [*range(21), *(18, 19, 20) * 2]  # the last ones are drafts that were refused
         for n in widths:
             history = ([1, 2, 3] if include else []) + text[:n]
-            _same(
-                calls(torch.tensor([prompt + text[:n]]), SCORES[:1]),
-                _of_history(calls, history, 0),
-                f"called with a prompt of 3 tokens and {n} generated, include_prompt={include}: "
-                "not penalise() of that history; see `begin`, `push` and `apply`",
-            )
+            got = calls(torch.tensor([prompt + text[:n]]), SCORES[:1])
+            reason = f"called with a prompt of 3 tokens and {n} generated, include_prompt={include}"
+            reason += ": not penalise() of that history; see `begin`, `push` and `apply`"
+            _same(got, _of_history(calls, history, 0), reason)
     return "generated tokens, the prompt on request, padding never; drafts are forgotten"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -53,6 +54,7 @@ def token_id(table: Sequence[bytes], piece: bytes, tokenizer: Any) -> int:
     return int(written[0])
 
 
+@functools.cache
 def byte_alphabet() -> dict[str, int]:
     """GPT-2's printable stand-ins: character -> byte."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -66,7 +68,7 @@ def _piece_function(decoder: dict[str, Any] | None) -> Callable[[str], bytes]:
     steps = [] if decoder is None else decoder.get("decoders", [decoder])
     kinds = [step["type"] for step in steps]
     if kinds == ["ByteLevel"]:
-        return _byte_level(byte_alphabet())
+        return _byte_level
     replacements: list[tuple[str, str]] = []
     for step in steps:
         match step:
@@ -93,30 +95,24 @@ def _piece_function(decoder: dict[str, Any] | None) -> Callable[[str], bytes]:
     return piece
 
 
-def _byte_level(alphabet: dict[str, int]) -> Callable[[str], bytes]:
-    def piece(token: str) -> bytes:
-        # As the decoder does: a token with a character outside the alphabet (an added one, such as
-        # a newline) is text as it stands.
-        if all(char in alphabet for char in token):
-            return bytes(alphabet[char] for char in token)
-        return token.encode()
-
-    return piece
+def _byte_level(token: str) -> bytes:
+    # As the decoder does: a token with a character outside the alphabet, such as an added newline,
+    # is plain text.
+    alphabet = byte_alphabet()
+    if all(char in alphabet for char in token):
+        return bytes(alphabet[char] for char in token)
+    return token.encode()
 
 
 def _compare_with_decode(tokenizer: Any, table: list[bytes]) -> None:
     """Refuse rather than corrupt a stream: a sample of the vocabulary must decode to its bytes."""
-    ids = [i for i, piece in enumerate(table) if piece and _is_utf8(piece)]
+    ids = [
+        i
+        for i, piece in enumerate(table)
+        if piece and piece.decode(errors="ignore").encode() == piece
+    ]
     ids = ids[:: max(1, len(ids) // 512)]
     ours = b"".join(table[i] for i in ids).decode()
     text = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     if text not in (ours, ours.removeprefix(" ")):
         raise InvalidValue("tokenizer", type(tokenizer).__name__, _SUPPORTED)
-
-
-def _is_utf8(piece: bytes) -> bool:
-    try:
-        piece.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -19,11 +19,6 @@ EMPTY = -1
 """Stands in a ring where a row has no token yet; equal to no token."""
 
 
-def spare_places(places: int, device: torch.device) -> int:
-    """Places to add to a full history: one on a CPU, elsewhere as many again for stable shapes."""
-    return 1 if devices.is_synchronous(device) else max(64, places)
-
-
 class Matcher:
     """The last `size` tokens of each row and where their newest tokens occurred before.
 
@@ -67,7 +62,9 @@ class Matcher:
         if self._used != self.size:
             if self._used == old_tokens.shape[1]:
                 # Grown on the left: lengths belong to distances, so the new places are the oldest.
-                spare = spare_places(self._used, newest.device)
+                # One on a CPU, where every place costs time; elsewhere shapes seldom change.
+                synchronous = devices.is_synchronous(newest.device)
+                spare = 1 if synchronous else max(64, self._used)
                 more = (spare if self.size is None else min(spare, self.size - self._used), 0)
                 old_tokens = torch.nn.functional.pad(old_tokens, more, value=EMPTY)
                 old_lengths = torch.nn.functional.pad(old_lengths, more)

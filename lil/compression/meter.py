@@ -36,13 +36,9 @@ class Meter:
         if vocabulary is not None and (unit == "bytes" or vocabulary < 2):
             raise InvalidValue("vocabulary", vocabulary, 'at least 2, with unit "tokens" alone')
         self.codec, self.unit, self.vocabulary = codec, unit, vocabulary
-        self._state = self._new()
+        ids = codecs.Symbols(width=4, alphabet=vocabulary)
+        self._state = codecs.new(codec, codecs.TEXT if unit == "bytes" else ids)
         self._fed = 0
-
-    def _new(self) -> codecs.Codec:
-        if self.unit == "bytes":
-            return codecs.new(self.codec)
-        return codecs.new(self.codec, codecs.Symbols(width=4, alphabet=self.vocabulary))
 
     @property
     def fed(self) -> int:

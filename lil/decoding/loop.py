@@ -17,7 +17,7 @@ from attention.patching.decode_step import DecodeStep, NotCompiled
 from lil.decoding.batch import Batch, BatchPenalties, Flight, StepResult
 from lil.decoding.compiling import step_of, warn_not_compiled
 from lil.decoding.lane import Lane, PendingAction, RunContext
-from lil.decoding.options import DecodeOptions, Request
+from lil.decoding.options import Request
 from lil.decoding.record import make_trace
 from lil.decoding.sampling import Sampler
 from lil.hidden_states import HiddenStates
@@ -68,7 +68,8 @@ class DecodeLoop:
         self.step: DecodeStep | None = None
         self.tokens_done = 0
         # Steps launched before the host looks at what an earlier one chose.
-        self.lag = _lag(model.device, options)
+        acts = any(not detector.action.ends for detector in options.detectors)
+        self.lag = 0 if acts or devices.is_synchronous(model.device) else 1
         config = model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self._kv_heads: int = heads
@@ -164,8 +165,7 @@ class DecodeLoop:
                 if taken != token:  # a cue's token stands in its place
                     batch.newest[row.place] = taken
                 row.judge()  # detectors; `eos` beats the cap, the cap beats a verdict
-                if self.callbacks.token is not None:
-                    self._tell(row, taken)
+                self._tell(row, taken)
         self._check(batch, [row for row in going if row.check_due])
         if not self.lag:
             self._remember(batch, going)
@@ -331,9 +331,3 @@ class DecodeLoop:
 def _widened(logits: Tensor) -> Tensor:
     """Half precision is widened before anything acts on it; float64 stays."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-
-def _lag(device: torch.device, options: DecodeOptions) -> int:
-    """Decode steps to launch before looking at the tokens of one."""
-    acts = any(not detector.action.ends for detector in options.detectors)
-    return 0 if acts or devices.is_synchronous(device) else 1

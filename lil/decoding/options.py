@@ -75,8 +75,11 @@ class DecodeOptions:
             allowed = "a backend, such as attention.get('quest', budget=256)"
             raise InvalidValue("backend", value, allowed)
         check_choice("compile", self.compile, MODES)
-        for name in ("detectors", "probes"):
-            _require_all(name, getattr(self, name), Detector, "lil.detectors.get('guardian')")
+        example = "an object of lil.Detector, such as lil.detectors.get('guardian')"
+        _require_all("detectors", self.detectors, Detector, example)
+        _require_all("probes", self.probes, Detector, example)
+        example = "a penalty of lil.penalties, or another lil.Penalty"
+        _require_all("penalties", self.penalties, Penalty, example)
         for name in ("max_new_tokens", "batch_size", "check_every"):
             object.__setattr__(self, name, check_int(name, getattr(self, name), 1))
         object.__setattr__(self, "seed", check_int("seed", self.seed))
@@ -93,10 +96,6 @@ class DecodeOptions:
                 raise InvalidValue("probes", probe.name, "detectors that read hidden states")
         if self.speculate:
             self._check_speculation()
-        for at, penalty in enumerate(_listed("penalties", self.penalties)):
-            if not isinstance(penalty, Penalty):
-                allowed = "a penalty of lil.penalties, or another lil.Penalty"
-                raise InvalidValue(f"penalties[{at}]", penalty, allowed)
 
     @property
     def drafts_in_place(self) -> bool:
@@ -118,18 +117,12 @@ class DecodeOptions:
                 raise InvalidValue("speculate", self.speculate, allowed)
 
 
-def _listed(name: str, value: Any) -> list[Any]:
+def _require_all(name: str, value: Any, kind: type, allowed: str) -> None:
     if isinstance(value, (str, type)) or not isinstance(value, Sequence):
         raise InvalidValue(name, value, "a list of them")
-    return list(value)
-
-
-def _require_all(name: str, value: Any, kind: type, example: str) -> None:
-    for at, item in enumerate(_listed(name, value)):
+    for at, item in enumerate(value):
         if not isinstance(item, kind):
-            raise InvalidValue(
-                f"{name}[{at}]", item, f"an object of lil.Detector, such as {example}"
-            )
+            raise InvalidValue(f"{name}[{at}]", item, allowed)
 
 
 def with_options(options: DecodeOptions | None, spelled: dict[str, Any]) -> DecodeOptions:

@@ -325,8 +325,7 @@ class SpeculativeLoop(DecodeLoop):
             row.drafts["accepted"] += accepted
             row.drafts["rejected"] += not accepted and n < len(result.drafts[place])
             row.judge()
-            if self.callbacks.token is not None:
-                self._tell(row, taken)
+            self._tell(row, taken)
             last = row.finish is not None or row.due is not None or taken != token
             if last and n + 1 < planned:
                 batch.ledger.take_back(place, planned - n - 1)

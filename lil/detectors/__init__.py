@@ -17,10 +17,10 @@ from lil.detectors.base.actions import (
 )
 from lil.detectors.base.base import Detector, Verdict, Watcher
 from lil.detectors.base.region import OUTSIDE, RegionTracker, ends_thinking, is_answering
-from lil.detectors.base.registry import DETECTORS
 from lil.detectors.base.replay import replay, require_stop, watch_trace
 from lil.detectors.base.specs import (
     CALIBRATED,
+    DETECTORS,
     Defaults,
     build,
     calibrated,
@@ -70,10 +70,5 @@ __all__ = [
     "watch_trace",
 ]
 
-names, get, find, known, describe = (
-    DETECTORS.names,
-    DETECTORS.get,
-    DETECTORS.find,
-    DETECTORS.known,
-    DETECTORS.describe,
-)
+names, get, find = DETECTORS.names, DETECTORS.get, DETECTORS.find
+known, describe = DETECTORS.known, DETECTORS.describe

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any, ClassVar
 
 from attention.errors import InvalidValue, check_int, check_number
@@ -103,27 +102,6 @@ class Growth(Watcher[Guardian]):
         self.meter = Meter(guardian.codec).feed(prompt)
         self.size = self.meter.size()
         self.pending: list[bytes] = []
-
-    def update(self, pieces: Sequence[bytes]) -> Verdict | None:
-        # Replays hand over whole texts: what lies between two checks is taken at once.
-        values: object = pieces
-        single = isinstance(values, (bytes, str)) or len(pieces) == 1
-        if single or self.detector.region == "thinking":
-            return super().update(pieces)
-        at = 0
-        while at < len(pieces) and not self.done:
-            quiet = pieces[at : at + self.detector.f - 1 - len(self.pending)]
-            inside = list(takewhile(self._inside, quiet))
-            self.pending += inside
-            self.tokens += len(inside)
-            at += len(quiet)
-            super().update(pieces[at : at + 1])
-            at += 1
-        return self.verdict
-
-    def _inside(self, piece: bytes) -> bool:
-        self.tracker.step(piece)
-        return not self.tracker.over
 
     def push(self, piece: bytes) -> Verdict | None:
         self.pending.append(piece)

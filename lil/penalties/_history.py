@@ -120,12 +120,6 @@ class Penalty(LogitsProcessor, ABC):
         """Its part of a run's id: name, version above 1, and every parameter."""
         return named(self, self.params())
 
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of what is remembered of the last calls, their ids among them."""
-        memory = self._calls.memory
-        return self._calls.id_bytes + (0 if memory is None else memory.nbytes)
-
     def clone(self: Self) -> Self:
         """An independent penalty with the same parameters and no history."""
         return replace(self)

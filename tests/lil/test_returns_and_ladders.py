@@ -53,7 +53,7 @@ ALONE = set(CHECKS["detector"]) - {"returns"}
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (Nowhere, r"'regenerate' the verdict goes back from token 30 to 20.*return \[20\]"),
+        (Nowhere, r"'regenerate' the verdict goes back from token 30 to 20: .*must name 20"),
         (Anchorless, "has no anchor"),
     ],
 )

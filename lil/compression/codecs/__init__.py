@@ -49,6 +49,24 @@ class Codec(ABC):
         """Bytes that everything fed so far takes compressed; the stream stays open."""
 
 
+class FromScratch(Codec):
+    """A codec that compresses everything again at every `size()`; it sees bytes."""
+
+    def __init__(self, _symbols: Symbols = TEXT) -> None:
+        self._data = bytearray()
+
+    @staticmethod
+    @abstractmethod
+    def from_scratch(data: bytes) -> int:
+        """Length of `data` compressed in one call, in bytes."""
+
+    def feed(self, data: bytes) -> None:
+        self._data += data
+
+    def size(self) -> int:
+        return self.from_scratch(bytes(self._data))
+
+
 CODECS: Registry[Codec] = Registry("codec", (__name__,), "lil.codecs", lambda: Codec, frozen=False)
 names, find, known, describe = CODECS.names, CODECS.find, CODECS.known, CODECS.describe
 

@@ -11,8 +11,7 @@ import random
 import zlib
 from typing import ClassVar
 
-from lil.compression.codecs import TEXT, Codec, Symbols
-from lil.compression.codecs._scratch import FromScratch
+from lil.compression.codecs import TEXT, Codec, FromScratch, Symbols
 
 LEVEL = 6
 
@@ -31,15 +30,12 @@ class Stream:
         return self._written + len(self._stream.copy().flush())
 
 
-def from_scratch(data: bytes) -> int:
-    """Length of `data` compressed in one call, in bytes."""
-    return len(zlib.compress(data, LEVEL))
-
-
 class Whole(FromScratch):
     """The same lengths, compressed again at each reading."""
 
-    from_scratch = staticmethod(from_scratch)
+    @staticmethod
+    def from_scratch(data: bytes) -> int:
+        return len(zlib.compress(data, LEVEL))
 
 
 @functools.cache
@@ -58,7 +54,7 @@ def incremental_is_exact() -> bool:
             codec.feed(piece[:size])
             everything += piece[:size]
             piece = piece[size:]
-        if codec.size() != from_scratch(bytes(everything)):
+        if codec.size() != Whole.from_scratch(bytes(everything)):
             return False
     return True
 

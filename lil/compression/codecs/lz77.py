@@ -49,7 +49,9 @@ def next_triple(history: Sequence[int], ahead: Sequence[int], search: int) -> Tr
 
 def codeword(search: int, ahead: int, alphabet: int) -> int:
     """Length L_c of a codeword in symbols (Appendix B): p and l as numbers to base |A|, and c."""
-    _check_buffers(search, ahead)
+    for name, value in (("search", search), ("ahead", ahead)):
+        if value < 1:
+            raise InvalidValue(name, value, "at least 1 symbol")
     if alphabet < 2:
         raise InvalidValue("alphabet", alphabet, "at least 2 symbols")
     return _digits(ahead, alphabet) + _digits(search, alphabet) + 1
@@ -61,12 +63,6 @@ def _digits(count: int, alphabet: int) -> int:
     while reach < count:
         digits, reach = digits + 1, reach * alphabet
     return digits
-
-
-def _check_buffers(search: int, ahead: int) -> None:
-    for name, value in (("search", search), ("ahead", ahead)):
-        if value < 1:
-            raise InvalidValue(name, value, "at least 1 symbol")
 
 
 class LZ77(Codec):

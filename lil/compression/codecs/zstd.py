@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import zstandard
 
-from lil.compression.codecs._scratch import FromScratch
+from lil.compression.codecs import FromScratch
 
 LEVEL = 3
 

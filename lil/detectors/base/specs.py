@@ -9,10 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
-from attention.registry import following
+from attention.registry import Registry, following
 from attention.spec import Spec, split
+from lil.detectors.base.actions import ACTIONS
 from lil.detectors.base.base import Detector
-from lil.detectors.base.registry import DETECTORS
+
+DETECTORS: Registry[Detector] = Registry(
+    "detector",
+    ("lil.detectors", "lil.detectors.combined"),
+    "lil.detectors",
+    lambda: Detector,
+    example="guardian(f=250)",
+    actions=ACTIONS,
+)
 
 #: The value of `format` in a calibrated detector's file.
 CALIBRATED = "lil-calibrated-1"

@@ -39,11 +39,7 @@ class CaptureError(RuntimeError):
 
 @dataclass
 class Operation:
-    """One that was recorded; tensors share the memory of those it was called with.
-
-    Attributes:
-        results: where it writes what it gives; None for views and what it was called with.
-    """
+    """A recorded operation; `results` are None for views and for its own arguments."""
 
     function: Any
     arguments: Any
@@ -77,35 +73,23 @@ class _Recorder(TorchDispatchMode):
         if any(x.device != piece.device or x.is_pinned() for x in results):
             raise CaptureError(f"in a piece: {func} on another device, or pinned memory")
         known = piece.made.keys() | piece.outside.keys()
-        held = [None if storage(x) in known else memory(x) for x in results]
-        piece.made |= {storage(x): x for x in held if x is not None}
+        copies = [None if storage(x) in known else memory(x) for x in results]
+        piece.made |= {storage(x): x for x in copies if x is not None}
         recorded = (tree_map_only(Tensor, memory, part) for part in (args, options))
-        piece.operations.append(Operation(func, *recorded, held))
+        piece.operations.append(Operation(func, *recorded, copies))
         return output
 
 
 @dataclass
 class Piece:
-    """What was captured at once.
-
-    Attributes:
-        owner: of the stand-in that captured it.
-        device: of all its operations.
-        operations: in order.
-        outside: the tensors it reads that it does not make, by their memory.
-        made: tensors that it makes, by their memory.
-        given: what it is for.
-        addresses: of what it reads of others and of what it gives.
-        spent: what it makes for itself alone.
-        replays: how often it was replayed.
-    """
+    """What was captured at once: tensors that it reads and makes, by their memory."""
 
     owner: StandIn
     device: torch.device
     operations: list[Operation] = field(default_factory=list)
     outside: dict[int, weakref.ref[Tensor]] = field(default_factory=dict)
     made: dict[int, Tensor] = field(default_factory=dict)
-    given: list[weakref.ref[Tensor]] = field(default_factory=list)
+    outputs: list[weakref.ref[Tensor]] = field(default_factory=list)
     addresses: list[int] = field(default_factory=list)
     spent: list[Tensor] = field(default_factory=list)
     replays: int = 0
@@ -119,10 +103,10 @@ class Piece:
     def close(self, outputs: list[Any]) -> None:
         """All is recorded: nothing of it has been computed for anybody."""
         tensors = [x for x in outputs if isinstance(x, Tensor)]
-        self.given = [weakref.ref(x) for x in tensors]
+        self.outputs = [weakref.ref(x) for x in tensors]
         self.addresses = self._addresses()
-        kept = {storage(x) for x in tensors}
-        self.spent = [x for at, x in self.made.items() if at not in kept]
+        named = {storage(x) for x in tensors}
+        self.spent = [x for at, x in self.made.items() if at not in named]
         _spoil(list(self.made.values()))
 
     def replay(self) -> None:
@@ -140,7 +124,7 @@ class Piece:
         self.replays += 1
 
     def _addresses(self) -> list[int]:
-        tensors = [reference() for reference in (*self.outside.values(), *self.given)]
+        tensors = [reference() for reference in (*self.outside.values(), *self.outputs)]
         if any(x is None for x in tensors):
             raise CaptureError("nobody holds what a piece reads or gives: its memory is another's")
         return [x.data_ptr() for x in tensors if x is not None]
@@ -153,17 +137,7 @@ def _spoil(tensors: list[Tensor]) -> None:
 
 
 class StandIn:
-    """Graphs of one device, in the place of `CudaGraphs`.
-
-    Args:
-        device: of the model.
-
-    Attributes:
-        current: the stream that work goes to; a test may set another one.
-        pieces: all that were captured.
-        launches: what was captured or replayed, on which stream.
-        follows: which stream was to wait for which.
-    """
+    """Graphs of one device, in the place of `CudaGraphs`; a test may set `current`, the stream."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -171,17 +145,17 @@ class StandIn:
         self.pieces: list[Piece] = []
         self.launches: list[tuple[str, object]] = []
         self.follows: list[tuple[object, object]] = []
-        self._asked: object = None
+        self._started: object = None
 
     def stream(self) -> Any:
-        self._asked = self.current
+        self._started = self.current
         return self.current
 
     def follow(self, now: Any, before: Any) -> None:
         self.follows.append((now, before))
 
     def launch(self, what: str) -> None:
-        if self.current is not self._asked:
+        if self.current is not self._started:
             raise CaptureError(f"{what} on another stream than the step began on")
         self.launches.append((what, self.current))
 

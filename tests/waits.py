@@ -96,12 +96,7 @@ class _Calls(TorchFunctionMode):
 
 
 class Guard:
-    """Raises on everything that waits, except where it is told to look away.
-
-    Attributes:
-        steps: decode steps that were launched.
-        newest: the last of them, None when no other is to come.
-    """
+    """Raises on everything that waits, but for `looking_away`; counts launched decode steps."""
 
     def __init__(self) -> None:
         self.steps = 0

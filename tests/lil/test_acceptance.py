@@ -15,7 +15,7 @@ from attention import InvalidValue
 
 PROMPTS = ([5, 9, 2], [7, 1, 4, 4, 8, 2, 30, 6, 11], [3], [12, 40, 2, 6, 19])
 TOKENS = (40, 25, 33, 1)
-METHODS = ("sink", "h2o", "quest", "infllm", "window", "oracle", "tova", "raas")
+METHODS = ("h2o", "quest", "infllm", "raas")
 
 
 class Written(NamedTuple):

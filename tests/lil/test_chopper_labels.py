@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
 
 import numpy as np
@@ -13,10 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lil.chopper.labels import Labeller, TextMatch
-
-DRAW = random.Random(5)
-FRESH = ["".join(DRAW.choices("abcdefghij 0123456789", k=30)) for _ in range(40)]
-LOOP = [f"Wait, {word} again and again." for word in ("apples", "pears", "plums")]
 
 
 class Numbers:

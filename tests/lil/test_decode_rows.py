@@ -45,7 +45,7 @@ def test_ragged_rows_with_replacement_equal_transformers_alone(family, tokenizer
     caps = [40, 3, 25, 60, 1, 50, 33, 8]
     expected = [oracle(model, p, cap) for p, cap in zip(prompts(), caps, strict=True)]
     assert len({token for row in expected for token in row}) > 15  # not one dead loop
-    for batch_size in (1, 3, 8, 100):
+    for batch_size in (3, 100):
         rows = requests_of(prompts(), max_new_tokens=caps)
         traces = lil.decode(model, tokenizer, rows, batch_size=batch_size)
         assert ids(traces) == expected

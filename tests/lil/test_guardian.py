@@ -8,7 +8,7 @@ import zlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lil import Detector, Guardian, Verdict, detectors
+from lil import Guardian, Verdict
 from tests.lil.oracles.guardian_rate import first_stop
 
 PROMPT = b"Anna has 3 apples and gives Bob 2 of them. How many are left?"
@@ -61,18 +61,3 @@ def test_growth_equal_to_the_threshold_goes_on():
     growth = len(zlib.compress(PROMPT + b"".join(pieces), 6)) - small
     assert watch(Guardian(f=30, rate=growth / 30), pieces) is None
     assert watch(Guardian(f=30, rate=(growth + 1) / 30), pieces) is not None
-
-
-def test_by_name_with_parameters():
-    guardian = detectors.get("guardian", f=100)
-    assert isinstance(guardian, Detector)
-    assert guardian == Guardian(f=100)
-    assert guardian.params() == {
-        "f": 100,
-        "rate": 0.08,
-        "codec": "deflate",
-        "region": None,
-        "on_stop": {"name": "stop"},
-    }
-    assert "guardian" in detectors.names()
-    assert "Less is Less" in detectors.describe()["guardian"]

@@ -13,19 +13,6 @@ from lil import penalties
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_padding_after_a_rows_end_is_not_history(case):
-    """`generate()` feeds rows that ended with padding; here they even go on after it."""
-    columns = [(1, 2), (PAD, 1), (2, PAD), (PAD, 2), (1, 1), (2, PAD), (1, 2), (PAD, 1), (2, 2)]
-    penalty, scores = build(case, pad_token_id=PAD), random_scores(2)
-    ids = torch.tensor([[5, 5], [5, 5]])
-    penalty(ids, scores)
-    for step, column in enumerate(columns):
-        ids = torch.cat((ids, torch.tensor([[token] for token in column])), dim=1)
-        histories = [[c[r] for c in columns[: step + 1] if c[r] != PAD] for r in range(2)]
-        close(penalty(ids, scores), expected(case, histories, scores))
-
-
-@pytest.mark.parametrize("case", CASES)
 def test_stateless_equals_stateful_to_the_bit(case):
     """History, lengths and scores are all that counts; what stands before short rows is nothing."""
     rng = random.Random(4)
@@ -140,17 +127,3 @@ def test_in_place_writes_what_a_copy_would_hold(name: str) -> None:
         assert writing(ids[:, :width], scores) is scores
         assert torch.equal(scores, expected)
         assert not torch.equal(scores, before)
-
-
-@pytest.mark.parametrize("formula", ["derived", "printed", "rate"])
-def test_lz_writes_its_window_alone_and_exempt_tokens_never(formula):
-    options = {"alpha": 0.5, "window": 9, "buffer": 2, "formula": formula, "include_prompt": True}
-    row = [9, 9, 9, 9, 9, *[1, 2, 3, 4] * 3]
-    scores = random_scores(1)
-    plain = penalties.LZPenalty(**options)(torch.tensor([row]), scores)
-    touched = (plain != scores)[0].nonzero().flatten().tolist()
-    assert touched == [1, 2, 3, 4]
-    spared = penalties.LZPenalty(**options, exempt=[3, 7])(torch.tensor([row]), scores)
-    assert spared[0, 3] == scores[0, 3]
-    others = [token for token in range(V) if token != 3]
-    assert torch.equal(spared[0, others], plain[0, others])

@@ -1,4 +1,4 @@
-"""Every penalty beside its oracle on random streams, batched, ragged and padded."""
+"""Every penalty against its oracle on random streams, batched, ragged and padded."""
 
 from __future__ import annotations
 
@@ -14,31 +14,18 @@ def worst_of(kind: str, streams: int, seed: int) -> int:
     seen = 0
     for case in compare.cases(kind, streams, seed):
         difference = case.difference(penalties.get)
-        assert difference.of_tolerance <= 1, (case, difference)
+        assert difference <= 1, (case, difference)
         seen += len(case.batch.prompts)
     return seen
 
 
 @pytest.mark.parametrize("kind", compare.KINDS)
 def test_equals_its_oracle_on_random_streams(kind: str):
-    streams = 200 if kind.startswith("lz") else 100
+    streams = 120 if kind.startswith("lz") else 60
     assert worst_of(kind, streams, seed=1) == streams
 
 
 @pytest.mark.parametrize("kind", [kind for kind in compare.KINDS if kind.startswith("lz")])
 def test_equals_its_oracle_where_looking_at_values_would_wait(kind: str, monkeypatch):
     monkeypatch.setattr(devices, "is_synchronous", lambda _device: False)
-    assert worst_of(kind, 60, seed=2) == 60
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", compare.KINDS)
-def test_equals_its_oracle_on_many_random_streams(kind: str, capsys: pytest.CaptureFixture[str]):
-    """For the LZ penalty 3,000 streams and each formula, V 5 to 200, windows 1 to 600.
-
-    `scripts/checks/check_penalties.py` has 10,000.
-    """
-    streams = 3_000 if kind.startswith("lz") else 1_000
-    assert worst_of(kind, streams, seed=0) == streams
-    with capsys.disabled():
-        print(f"\n{kind}: {streams:,} streams equal their oracle")
+    assert worst_of(kind, 40, seed=2) == 40

@@ -11,6 +11,7 @@ import torch
 from acting_rows import PROMPTS, run
 from hypothesis import given
 from hypothesis import strategies as st
+from test_trace_record import TRACE
 
 import lil
 from attention.errors import InvalidValue
@@ -44,23 +45,8 @@ def watched(detector: lil.Detector, prompt: bytes = b"") -> detectors.Watcher:
 
 def trace(pieces: Sequence[bytes], prompt: bytes = b"") -> Trace:
     """A trace that ended by itself."""
-    return Trace(
-        prompt_ids=(),
-        new_ids=tuple(range(len(pieces) + 1)),
-        prompt_bytes=prompt,
-        pieces=(*pieces, b""),
-        finish="eos",
-        evidence=None,
-        curve=(),
-        checks=(),
-        keys_kept_max=0,
-        keys_read_max=None,
-        keys_read_mean=None,
-        dense_layer_keys_read_mean=None,
-        cache_bytes_peak=0,
-        prefill_sec=0.0,
-        decode_sec=None,
-    )
+    ids, pieces = tuple(range(len(pieces) + 1)), (*pieces, b"")
+    return dataclasses.replace(TRACE, new_ids=ids, prompt_bytes=prompt, pieces=pieces)
 
 
 @pytest.mark.parametrize("name", sorted(QUICK))
@@ -113,13 +99,6 @@ def test_more_repetition_is_asked_for_where_no_thinking_goes_on() -> None:
         assert thinking.token < 150
         assert 1000 <= other.token < 1100
         assert answer.token == other.token + 1
-
-
-def test_a_trace_that_never_thinks_is_replayed_as_it_was_watched() -> None:
-    thinking = lil.Cycle(region="thinking", outside=0)
-    assert watched(thinking).update(LOOP) is None
-    assert lil.replay(trace(LOOP), thinking) is None
-    assert lil.replay(trace([b"<think>", *LOOP]), thinking) is not None
 
 
 def test_the_thinking_alone_is_refused_where_there_is_none() -> None:

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import torch
 from acting_rows import CUE, fires
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from penalty_cases import CASES
 from penalty_cases import build as penalty
 from tiny_models import SIZES, WORDS, requests_of
@@ -53,7 +51,7 @@ def pair(model: Any, tokenizer: Any, drafts: int, backend: Any, **options: Any) 
     return plain, drafted
 
 
-@pytest.mark.parametrize("drafts", [1, 2, 5, 16])
+@pytest.mark.parametrize("drafts", [1, 5, pytest.param(16, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_the_output_is_full_attentions(name, drafts, small, tokenizer):
     plain, drafted = pair(small, tokenizer, drafts, DRAFTERS[name])
@@ -72,9 +70,8 @@ def test_the_output_is_full_attentions(name, drafts, small, tokenizer):
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
-@pytest.mark.parametrize("options", [{}, {"top_k": 9}, {"top_p": 0.7}], ids=str)
-def test_what_is_drawn_is_what_full_attention_draws(name, options, small, tokenizer):
-    settings = {"temperature": 1.3, "seed": 4, **options}
+def test_what_is_drawn_is_what_full_attention_draws(name, small, tokenizer):
+    settings = {"temperature": 1.3, "seed": 4, "top_k": 20, "top_p": 0.9}
     plain, drafted = pair(small, tokenizer, 4, DRAFTERS[name], **settings)
     assert [fields(trace) for trace in drafted] == [fields(trace) for trace in plain]
     rows = requests_of(PROMPTS, max_new_tokens=CAPS)
@@ -82,10 +79,10 @@ def test_what_is_drawn_is_what_full_attention_draws(name, options, small, tokeni
     assert [fields(trace) for trace in other] != [fields(trace) for trace in plain]
 
 
-@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ["quest", "infllm", "h2o"])
-def test_penalties_see_the_tokens_they_would_see(name, case, small, tokenizer):
-    plain, drafted = pair(small, tokenizer, 4, DRAFTERS[name], penalties=[penalty(case)])
+def test_penalties_see_the_tokens_they_would_see(name, small, tokenizer):
+    penalties = [penalty(case) for case in CASES]
+    plain, drafted = pair(small, tokenizer, 4, DRAFTERS[name], penalties=penalties)
     assert [fields(trace) for trace in drafted] == [fields(trace) for trace in plain]
 
 
@@ -121,28 +118,6 @@ def test_keys_are_those_of_drafts_and_checks(small, tokenizer):
     assert trace.speculation["draft_keys"] == drafts * heads
     assert trace.speculation["check_keys"] == checks * heads
     assert trace.checks[-1].cache_bytes > 0
-
-
-DROPPING = [
-    ("h2o", {"budget": 16}), ("h2o", {"budget": 48, "keep_prompt": True}),
-    ("sink", {"budget": 12, "sinks": 2}), ("window", {"budget": 9}), ("tova", {"budget": 12}),
-    ("snapkv", {"budget": 24}), ("random", {"budget": 12}),
-]  # fmt: skip
-
-
-@settings(max_examples=25, deadline=None)
-@given(data=st.data())
-def test_any_prompts_and_caps(data, small, tokenizer):
-    prompts = data.draw(st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=30),
-                                 min_size=1, max_size=5))  # fmt: skip
-    caps = data.draw(st.lists(st.integers(1, 25), min_size=len(prompts), max_size=len(prompts)))
-    backend = DRAFTERS[data.draw(st.sampled_from(sorted(DRAFTERS)))]
-    options = {"temperature": data.draw(st.sampled_from([0.0, 1.0])),
-               "batch_size": data.draw(st.integers(1, 4))}  # fmt: skip
-    rows = requests_of(prompts, max_new_tokens=caps)
-    plain, drafted = pair(small, tokenizer, data.draw(st.integers(1, 6)), backend, rows=rows,
-                          **options)  # fmt: skip
-    assert [fields(trace) for trace in drafted] == [fields(trace) for trace in plain]
 
 
 def test_what_cannot_be_checked_is_refused(small, tokenizer):

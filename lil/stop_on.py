@@ -61,7 +61,7 @@ class _Calls(CallSequence):
     def follow(self, ids: Tensor) -> int:
         last = super().follow(ids)
         if last and ids.shape[1] > last + 1 and self._width_of_prompts is None:
-            self._known()  # drafts, though nothing said so at the first call
+            self._known()  # drafts, which the first call did not show
         return last
 
     def _known(self) -> int:
@@ -220,7 +220,7 @@ class StopOn(StoppingCriteria):
         """All rows from the start: a new generation, or beams that changed places."""
         width = self._following.prompt
         if self._hidden is not None and (ids.shape[1] > width + 1 or _drafted()):
-            allowed = "a token at a time: hidden states of other rows and drafts cannot be told"
+            allowed = "a token at a time: hidden states of other rows and drafts are unknown"
             raise InvalidValue("generate()", "beams or drafts", allowed)
         rows = ids.tolist()
         prompts = [self._prompt(row[:width], at, len(rows)) for at, row in enumerate(rows)]

@@ -297,7 +297,7 @@ def _changes(penalty: Penalty) -> str:
 
 
 def _rows(penalty: Penalty) -> str:
-    """Ragged rows together are each row alone, whatever stands before short ones."""
+    """Ragged rows together are each row alone, whatever is before short ones."""
     for fill, before in ((PAD, 0), (3, 11)):
         got = penalty.penalise(*_padded(fill, before), SCORES)
         for row, text in enumerate(TEXTS):

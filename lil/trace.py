@@ -188,7 +188,7 @@ class Trace:
                 raise InvalidValue("trace", name, "exactly the fields " + ", ".join(known), known)
         try:
             return msgspec.convert(record, TraceFields).trace()
-        # Half a character is in no encoding, and some numbers are too large to be told.
+        # Half a character is in no encoding, and some numbers are too large to print.
         except (msgspec.ValidationError, UnicodeError, OverflowError) as error:
             raise InvalidValue("trace", str(error), "a record written by Trace.to_dict") from error
 

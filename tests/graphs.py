@@ -8,7 +8,7 @@ is with a graph, and so:
 - what was captured has run for nobody: until the first replay its results are not numbers;
 - what a piece computes and does not give is not there behind it (`NaN`, or -1): a graph's pool
   gives that memory to the next one;
-- what a piece reads of others, and what it gives, has to be held by somebody, at the same address.
+- what a piece reads of others, and what it gives, somebody has to hold, at the same address.
 
 While a piece is recorded these raise `CaptureError`: everything for which `tests.waits` knows that
 the host would wait, operations on another device than the piece's own or pinned memory, and random

@@ -23,7 +23,7 @@ class Chunk(NamedTuple):
 
 
 def ends_chunk(piece: bytes) -> bool:
-    """Whether a blank line stands inside this token (Word Salad Chopper, section 3.1)."""
+    """Whether this token holds a blank line (Word Salad Chopper, section 3.1)."""
     return BLANK_LINE in piece
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from attention.errors import InvalidValue
 
 FORMAT = "lil-chopper-1"
-#: What a file's metadata must hold, beside the format.
+#: What a file's metadata must hold with the format.
 _FACTS: dict[str, type] = {"model": str, "block": int, "labeller": dict, "training": dict}
 
 

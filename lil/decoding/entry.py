@@ -116,7 +116,7 @@ def _check_forced(options: DecodeOptions, requests: Sequence[Request]) -> None:
             continue
         for detector in options.detectors:
             if detector.signals or not detector.action.ends:
-                allowed = "none beside a detector that acts or reads: it must see them decoded"
+                allowed = "none with a detector that acts or reads: it must see them decoded"
                 raise InvalidValue("forced", detector.name, allowed)
         if any(probe.signals - request.signals.keys() for probe in options.probes):
             allowed = "the signals of forced tokens, for every probe"

@@ -162,7 +162,7 @@ class DecodeLoop:
             if row.finish is None:  # a given prefix may have ended a newcomer already
                 self.tokens_done += 1
                 taken = row.take(token)
-                if taken != token:  # a cue's token stands in its place
+                if taken != token:  # a cue's token takes its place
                     batch.newest[row.place] = taken
                 row.judge()  # detectors; `eos` beats the cap, the cap beats a verdict
                 self._tell(row, taken)

@@ -107,13 +107,13 @@ class DecodeOptions:
         for item in self.detectors:
             if not (item.action.ends or backend.rewindable):
                 allowed = (
-                    f"0 under {backend.name} beside {item.action.name}: it goes on from a token "
+                    f"0 under {backend.name} with {item.action.name}: it goes on from a token "
                     "inside a round, to which this method cannot go back"
                 )
                 raise InvalidValue("speculate", self.speculate, allowed)
         for item in (*self.detectors, *self.probes):
             if item.signals:
-                allowed = f"0 beside {item.name}, which reads the states of each step"
+                allowed = f"0 with {item.name}, which reads the states of each step"
                 raise InvalidValue("speculate", self.speculate, allowed)
 
 

@@ -181,7 +181,7 @@ class SpeculativeLoop(DecodeLoop):
         )  # fmt: skip
 
     def _only_for_drafts(self, rows: Sequence[Lane]) -> Any:
-        """Bytes held beside what the check reads, (B,)."""
+        """Bytes of more than the check reads, (B,)."""
         caches = [] if self.before is None else [self.before]
         if self.drafter is not None:
             caches += [self.drafter.cache, *self.drafter.copies]

@@ -97,7 +97,7 @@ class Chopper(SignalDetector):
         return super().params() | {"weights": self.classifier.source}
 
     def identity(self) -> dict[str, Any]:
-        """Its digest stands for the file of its weights."""
+        """The digest names the weights, not their file."""
         record = super().identity()
         del record["weights"]
         return record

@@ -15,7 +15,7 @@ from lil.detectors.base.region import OUTSIDE
 class Cycle(Detector):
     """Stops when the newest tokens are one block repeated exactly, as vLLM's repetition detection.
 
-    The block has `min_period` to `max_period` tokens and stands `repeats` times back to back, the
+    The block has `min_period` to `max_period` tokens and occurs `repeats` times back to back, the
     last time at the very end. Where several periods fit, the evidence names the shortest. The
     detector compares tokens by their bytes.
 

@@ -18,7 +18,7 @@ class Recurrence(Detector):
     """Stops when `run` tokens in a row each end a passage of k tokens generated often before.
 
     Ours. A loop says the same many times, an honest second pass once or twice; compressed size
-    cannot tell these apart. Passages may overlap, need not follow one another, and are compared by
+    cannot distinguish these. Passages may overlap, need not follow one another, and are compared by
     the bytes of their tokens.
 
     What it does not see: loops that change a word or a number within every k tokens, as counters

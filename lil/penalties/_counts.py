@@ -1,4 +1,4 @@
-"""Penalties in proportion to how often a token stands in a row's history."""
+"""Penalties in proportion to how often a token occurs in a row's history."""
 
 from __future__ import annotations
 

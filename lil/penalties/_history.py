@@ -106,7 +106,7 @@ class Penalty(LogitsProcessor, ABC):
         """New scores (B, V); depends on nothing else and writes into none of them.
 
         Args:
-            history: (B, n), tokens right-aligned; what stands before short rows means nothing.
+            history: (B, n), tokens right-aligned; places before short rows mean nothing.
             lengths: (B,), tokens of each row's history.
             scores: (B, V), raw scores of the next token.
         """
@@ -192,7 +192,7 @@ class Penalty(LogitsProcessor, ABC):
         return self.penalise(memory, (memory != EMPTY).sum(dim=1), scores)
 
     def _changed(self, scores: Tensor, *changes: ScoreChange) -> Tensor:
-        """`scores` (B, V) with what each change adds; where two name a place, the later stands.
+        """`scores` (B, V) with what each change adds; where two name a place, the later counts.
 
         Nothing waits for the device: shapes do not depend on what is wanted.
         """
@@ -211,7 +211,7 @@ class Penalty(LogitsProcessor, ABC):
             return scores
         scores = self._writable(scores)
         for at, new, any_wanted in writes:
-            # A row without any keeps what stands at its place, 0. Less than half the time that
+            # A row without any keeps the score at place 0. Less than half the time that
             # `include_self=False` takes.
             first_score = scores[:, :1]
             scores.scatter_(1, at, torch.where(any_wanted, torch.inf, first_score).expand(at.shape))

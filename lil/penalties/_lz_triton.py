@@ -67,7 +67,7 @@ class TritonLZ:
         """
         tokens, lengths, marks, shapes, alphas, exempt = self._state
         (B, C), E = tokens.shape, exempt.shape[1]
-        none = marks  # stands for what a kernel is compiled without
+        none = marks  # in place of what a kernel is compiled without
         if scores is None:
             full = old = logarithms = derived = printed = own = none
             V, stride, D = 0, 0, 0

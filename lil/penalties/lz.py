@@ -121,7 +121,7 @@ class LZPenalty(StatefulPenalty):
         if isinstance(memory, LZRows):
             return memory.lower(self._writable(scores))
         if memory.tokens.shape[1] <= self.buffer:
-            return scores  # nothing stands before the buffer yet
+            return scores  # nothing is before the buffer yet
         return (
             self._rates(memory, scores) if self.formula == "rate" else self._codes(memory, scores)
         )

@@ -21,7 +21,6 @@ SMALL = {
     "rkv": {"window": 4},
     "snapkv": {},
 }
-BACKENDS = [name for name in attention.names() if name != "full"]
 
 
 def backend(name: str) -> attention.Backend:

@@ -52,7 +52,7 @@ def test_a_file_gives_it_back_and_is_the_same_each_time(tmp_path: Path) -> None:
 def clouds(
     count: int, seed: int = 0, share: float = 0.2, distance: float = 3.0
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Two clouds of states, apart along the first axis; a share of them is salad."""
+    """Two clouds of states, separated along the first axis; a share of them is salad."""
     draw = torch.Generator().manual_seed(seed)
     labels = (torch.randperm(count, generator=draw) < share * count).long()
     states = torch.randn(count, 6, generator=draw)

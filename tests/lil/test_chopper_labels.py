@@ -55,7 +55,7 @@ def test_text_match_is_the_cosine_of_counts(texts: list[str], n: int) -> None:
 def test_labels_are_what_pairs_say(
     steps: list[int], window: int, run: int, similarity: float
 ) -> None:
-    # Angles a few degrees apart: 0.99 is 8.1 degrees, 0.999 is 2.6.
+    # Angles that differ by a few degrees: 0.99 is 8.1 degrees, 0.999 is 2.6.
     texts = [str(3.0 * step) for step in steps]
     repeats = [
         any(

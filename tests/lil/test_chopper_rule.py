@@ -24,7 +24,7 @@ def run(pairs: Chunks, *rule: Any) -> tuple[int, int] | None:
 def by_slices(
     pairs: Chunks, threshold: float, short: int, long_streak: int, short_streak: int
 ) -> tuple[int, int] | None:
-    """The rule told backwards: the hot chunks at the end, and how many of them are of one kind."""
+    """The rule backwards: the hot chunks at the end, and how many of them are of one kind."""
     for number in range(1, len(pairs) + 1):
         hot = 0
         while hot < number and pairs[number - 1 - hot][1] > threshold:

@@ -19,7 +19,7 @@ from tests.lil.oracles.streams import stream
 
 
 def digits(count: int, alphabet: int) -> int:
-    """Symbols that tell `count` numbers apart."""
+    """Symbols that distinguish `count` numbers."""
     return next(k for k in range(count + 1) if alphabet**k >= count)
 
 

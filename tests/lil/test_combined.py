@@ -87,6 +87,6 @@ def test_the_whole_acts(qwen, tokenizer, which):
     assert part.name in {trace.finish for trace in stops}
     for stop, act in zip(stops, acted, strict=True):
         assert act.new_ids[: stop.tokens] == stop.new_ids
-        # Where the cue stands in the output already, the row stops instead.
+        # Where the cue is in the output already, the row stops instead.
         did = act.action is not None or act.finish == part.name
         assert did == (stop.finish == part.name)

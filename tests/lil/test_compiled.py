@@ -46,7 +46,7 @@ def record(trace: lil.Trace) -> dict[str, Any]:
 def decoded(
     model: Any, tokenizer: Any, caps: Sequence[int] = CAPS, **options: Any
 ) -> list[dict[str, Any]]:
-    """Records of ragged rows that end apart, without a word about compiling."""
+    """Records of ragged rows that end at different steps, without a warning."""
     rows = requests_of(PROMPTS, max_new_tokens=caps)
     with warnings.catch_warnings():
         warnings.simplefilter("error", CompileWarning)

@@ -1,4 +1,4 @@
-"""What a trace says a row cost, and what the caller is told while it runs."""
+"""What a trace says a row cost, and what the caller learns while it runs."""
 
 from __future__ import annotations
 

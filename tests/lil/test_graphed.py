@@ -26,7 +26,7 @@ from tests.graphs import on_a_cpu
 from tests.sampling import some_slow
 from tests.waits import watched
 
-#: Ragged prompts and caps: rows end apart and are replaced, one when its prompt has been read.
+#: Ragged prompts and caps: rows end at different steps, one when its prompt has been read.
 PROMPTS = [[5, 6, 7], [9] * 12, [30], [1, 2, 3, 4, 5, 6, 7, 8]]
 CAPS = [42, 7, 1, 30]
 DETECTOR = lil.Either([lil.Stall(longest=5, before=1, drift=0.0, level=7.0), lil.Budget(60)])

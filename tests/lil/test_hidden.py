@@ -52,7 +52,7 @@ def test_hooks_are_gone_afterwards_and_states_stay(qwen: torch.nn.Module) -> Non
         _ = reader[0]  # a second block starts empty
 
 
-def test_misuse_is_told(qwen: torch.nn.Module) -> None:
+def test_misuse_is_refused(qwen: torch.nn.Module) -> None:
     with pytest.raises(InvalidValue, match="layers"):
         HiddenStates(torch.nn.Linear(2, 2), [0])
     reader = HiddenStates(qwen, [0])

@@ -14,7 +14,7 @@ from lil import penalties
 
 @pytest.mark.parametrize("case", CASES)
 def test_stateless_equals_stateful_to_the_bit(case):
-    """History, lengths and scores are all that counts; what stands before short rows is nothing."""
+    """History, lengths and scores are all that counts; not what is before short rows."""
     rng = random.Random(4)
     ids = torch.tensor([[rng.randrange(1, 5) for _ in range(40)] for _ in range(4)])
     lengths, penalty = torch.tensor([40, 11, 1, 0]), build(case, include_prompt=True)

@@ -18,7 +18,7 @@ MASK = torch.tensor([[0] * (WIDTH - len(row)) + [1] * len(row) for row in PROMPT
 
 
 class Oracle(LogitsProcessor):
-    """A case's oracle as a stateless processor that is told its prompts."""
+    """A case's oracle as a stateless processor that knows its prompts."""
 
     def __init__(self, case: str, include_prompt: bool) -> None:
         self.case, self.include_prompt = case, include_prompt

@@ -1,4 +1,4 @@
-"""Where detectors look: the thinking where there is any, never the answer, unless told so."""
+"""Where detectors look: the thinking where there is any, never the answer by default."""
 
 from __future__ import annotations
 

@@ -125,11 +125,11 @@ def test_what_cannot_be_checked_is_refused(small, tokenizer):
         lil.decode(small, tokenizer, PROMPTS, speculate=2, **options)
 
     for name in ("infllm", "h2o"):
-        with pytest.raises(InvalidValue, match=f"0 under {name} beside regenerate"):
+        with pytest.raises(InvalidValue, match=f"0 under {name} with regenerate"):
             decode(backend=DRAFTERS[name], detectors=[STOPS["regenerate"]])
     with pytest.raises(InvalidValue, match="keeps every key: h2o"):
         decode(backend=DRAFTERS["h2o"], detectors=[STOPS["densify"]])
-    with pytest.raises(InvalidValue, match="0 beside margin"):
+    with pytest.raises(InvalidValue, match="0 with margin"):
         decode(backend=DRAFTERS["quest"], probes=[lil.Margin(below=9.0, end=WORDS[7])])
     for wrong in (-1, 1.5, "two"):
         with pytest.raises(InvalidValue, match="speculate"):

@@ -154,7 +154,7 @@ def test_a_row_sees_its_prompt_without_padding_and_nothing_after_its_end(tokeniz
         ]
 
 
-def test_a_padding_id_that_begins_a_text_is_told_by_the_mask(tokenizer):
+def test_the_mask_knows_a_padding_id_that_begins_a_text(tokenizer):
     table = lil.token_bytes(tokenizer)
     ids = torch.tensor([[2, 2, 5, 20], [2, 6, 7, 21]])
     log: list[list[bytes]] = []
@@ -168,7 +168,7 @@ def test_a_padding_id_that_begins_a_text_is_told_by_the_mask(tokenizer):
 
 
 def test_beams_are_judged_from_their_own_ids(tokenizer):
-    """Candidates change places at every step; what each is told is what its ids say."""
+    """Candidates change places at every step; each gets the verdict of its ids."""
     draw = random.Random(5)
     table = lil.token_bytes(tokenizer)
     detector = lil.Cycle(repeats=2, min_tokens=4, outside=0)

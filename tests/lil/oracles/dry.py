@@ -1,4 +1,4 @@
-"""Oracle of DRY: a token that would go on repeating what was said before loses logits."""
+"""Oracle of DRY: a token that would go on repeating earlier text loses logits."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def penalise(logits: Sequence[float], history: Sequence[int], *, ngram_size: int) -> list[float]:
-    """New logits (V,): -inf for every token whose n-gram stands in the history already."""
+    """New logits (V,): -inf for every token whose n-gram is in the history already."""
     tokens = list(history)
     ngrams = [tokens[i : i + ngram_size] for i in range(len(tokens) - ngram_size + 1)]
     new = list(logits)

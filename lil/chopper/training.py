@@ -58,13 +58,7 @@ class Training:
         return asdict(self)
 
     def fit(self, states: Tensor, labels: Tensor, tokens: Tensor) -> Fit:
-        """Weight and bias; the same input gives the same output.
-
-        Args:
-            states: (N, hidden size), the hidden state at the end of each chunk.
-            labels: (N,), 1 for word salad, else 0.
-            tokens: (N,), each chunk's length.
-        """
+        """Weight and bias from states (N, hidden size), labels and lengths (N,) of chunks."""
         import torch
         from torch.nn.functional import binary_cross_entropy_with_logits
 

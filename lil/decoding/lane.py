@@ -116,16 +116,7 @@ class Observers:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What all lanes of a run have in common.
-
-    Args:
-        options: of the run.
-        table: bytes of each token id.
-        eos: ids that end a sequence.
-        cues: token ids of each cue.
-        positions: of the model, in tokens; None where its config names none.
-        compared: ids of the tokens whose margins detectors read, by their bytes.
-    """
+    """Options, token table, ends, cues and positions that all lanes of a run share."""
 
     options: DecodeOptions
     table: Sequence[bytes]

@@ -68,8 +68,7 @@ def _digits(count: int, alphabet: int) -> int:
 class LZ77(Codec):
     """LZ77 as the Less-is-Less paper explains it (Appendix A): to read and test against, not fast.
 
-    Its size is that of its triples as fixed-length codewords. A triple is final once its look-ahead
-    buffer was full, so a reading codes only the tail again.
+    A triple is final once its look-ahead buffer was full; a reading codes the tail again.
     """
 
     name: ClassVar[str] = "lz77"

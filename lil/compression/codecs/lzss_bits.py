@@ -1,10 +1,8 @@
-"""LZSS code length of a sequence of symbols: what the LZ penalty charges for, counted.
+"""LZSS code length of a sequence of symbols, as the LZ penalty charges it.
 
 A match of l symbols at distance d costs log2 d + log2 l + 1 bits, a literal log2 V + 1 (arXiv
-2504.20131, propositions 1 and 2; nothing is encoded). Parsed greedily: the longest match at each
-place, nearest where several are as long; a symbol that occurs in the window is always a match, as
-in the paper's definition 8. As in LZ77 and unlike there a match may run on into itself. Window and
-longest match are the LZ penalty's, 512 and 32. Meant for token ids (`Meter(unit="tokens")`).
+2504.20131, propositions 1 and 2). The parse is greedy: the longest match at each place, the nearest
+of equal ones. As in LZ77 and unlike there a match may run on into itself.
 """
 
 from __future__ import annotations
@@ -24,10 +22,7 @@ LONGEST = 32
 
 
 class LZSSBits(Codec):
-    """LZSS code length of a sequence of symbols: what the LZ penalty charges for, counted.
-
-    The phrase under way is charged as if the sequence ended now.
-    """
+    """LZSS code length of a sequence of symbols: what the LZ penalty charges for, counted."""
 
     name: ClassVar[str] = "lzss_bits"
 

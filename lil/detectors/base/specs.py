@@ -29,13 +29,9 @@ CALIBRATED = "lil-calibrated-1"
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a sweep adds to a detector that does not say it itself.
+    """What a sweep adds to a detector: parameters, parameters of actions, files by model.
 
-    Args:
-        params: parameters, by detector.
-        actions: parameters of actions, by action.
-        weights: files of what was trained on a model, by detector and model.
-        model: the sweep's own model; None requires a name.
+    `model` is the sweep's own, of which weights are taken where the detector names none.
     """
 
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -35,15 +35,10 @@ def watched(
     for prompt in prompts:
         seen: list[torch.Tensor] = []
         with HiddenStates(model, [-2]) as reading:
-            (trace,) = lil.decode(
-                model,
-                tokenizer,
-                [lil.Request(prompt, item_id=str(prompt))],
-                backend=backend,
-                max_new_tokens=24,
-                temperature=1.0,
-                on_step=partial(_remember, reading, seen),
-            )
+            options = {"backend": backend, "max_new_tokens": 24, "temperature": 1.0}
+            options["on_step"] = partial(_remember, reading, seen)
+            requests = [lil.Request(prompt, item_id=str(prompt))]
+            (trace,) = lil.decode(model, tokenizer, requests, **options)
         traces.append(trace)
         # The step that chose token t + 1 has read t generated tokens.
         ends = [chunk.end for chunk in chunks(trace.text_pieces)]

@@ -81,13 +81,8 @@ def test_eos_beats_cap_and_verdict_and_the_cap_beats_a_verdict(qwen, tokenizer, 
 
 def test_a_verdict_ends_its_row_alone_with_its_evidence(qwen, tokenizer, free):
     detector = AtToken(7)
-    traces = lil.decode(
-        qwen,
-        tokenizer,
-        requests_of(PROMPTS, max_new_tokens=[40, 5, 40, 40]),
-        detectors=[detector],
-        batch_size=2,
-    )
+    rows = requests_of(PROMPTS, max_new_tokens=[40, 5, 40, 40])
+    traces = lil.decode(qwen, tokenizer, rows, detectors=[detector], batch_size=2)
     assert [trace.finish for trace in traces] == ["at_token", "length", "at_token", "at_token"]
     assert traces[0].evidence == {"count": 7}
     assert [trace.new_ids for trace in traces] == [
@@ -193,14 +188,8 @@ def test_what_is_as_good_is_taken(qwen, tokenizer):
 def test_tokens_come_one_by_one(qwen, tokenizer, eos, free):
     eos(free[1].new_ids[4])
     heard: dict[int, list[tuple[int, bytes]]] = {}
-    traces = lil.decode(
-        qwen,
-        tokenizer,
-        PROMPTS,
-        max_new_tokens=9,
-        batch_size=3,
-        on_token=lambda index, *token: heard.setdefault(index, []).append(token),
-    )
+    options = {"on_token": lambda index, *token: heard.setdefault(index, []).append(token)}
+    traces = lil.decode(qwen, tokenizer, PROMPTS, max_new_tokens=9, batch_size=3, **options)
     for index, trace in enumerate(traces):
         assert tuple(token for token, _ in heard[index]) == trace.new_ids
         assert b"".join(piece for _, piece in heard[index]) == b"".join(trace.text_pieces)

@@ -83,12 +83,8 @@ def test_a_random_stream_belongs_to_its_item_and_sample(qwen, tokenizer):
     options = {"max_new_tokens": 20, "temperature": 1.5, "batch_size": 2}
     alone_row = prompts()[3]
     names = ["a", "b", "a", "a"]
-    traces = lil.decode(
-        qwen,
-        tokenizer,
-        requests_of([alone_row] * 4, item_id=names, sample_index=[0, 0, 1, 0]),
-        **options,
-    )
+    rows = requests_of([alone_row] * 4, item_id=names, sample_index=[0, 0, 1, 0])
+    traces = lil.decode(qwen, tokenizer, rows, **options)
     first, other_item, other_sample, same = ids(traces)
     assert first == same
     assert first != other_item

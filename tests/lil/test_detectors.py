@@ -36,13 +36,7 @@ def naive_cycle(
     st.integers(0, 30),
 )
 def test_cycle_is_what_slices_say(
-    head: list[bytes],
-    block: list[bytes],
-    tail: int,
-    low: int,
-    more: int,
-    repeats: int,
-    least: int,
+    head: list[bytes], block: list[bytes], tail: int, low: int, more: int, repeats: int, least: int
 ) -> None:
     pieces = head + (block * 40)[:tail]
     most = low + more

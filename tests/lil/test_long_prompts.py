@@ -29,15 +29,8 @@ def _decoded(model: Any, tokenizer: Any, backend: Any, **options: Any) -> tuple[
         lambda _module, _args, inputs: widths.append(inputs["input_ids"].shape[1]), with_kwargs=True
     )
     try:
-        traces = lil.decode(
-            model,
-            tokenizer,
-            [lil.Request(prompt) for prompt in prompts],
-            backend=backend,
-            detectors=[lil.detectors.get("margin", end=".")],
-            max_new_tokens=20,
-            **options,
-        )
+        options |= {"detectors": [lil.Margin(end=".")], "max_new_tokens": 20}
+        traces = lil.decode(model, tokenizer, prompts, backend=backend, **options)
     finally:
         hook.remove()
     numbers = [

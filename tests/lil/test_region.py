@@ -155,13 +155,8 @@ def test_live_is_replayed_wherever_it_looks(qwen: Any, tokenizer: Any, region: s
         fired += verdict is not None
         stop = lil.StopOn(budget, tokenizer=tokenizer, token_bytes=table)
         ids = torch.tensor([plain.prompt_ids])
-        qwen.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            stopping_criteria=[stop],
-            max_new_tokens=60,
-            do_sample=False,
-        )
+        options = {"max_new_tokens": 60, "do_sample": False, "stopping_criteria": [stop]}
+        qwen.generate(ids, attention_mask=torch.ones_like(ids), **options)
         assert (stop.verdicts[0] is not None) is (region == "output")
         words = Words(tokenizer)
         words.table = table

@@ -58,14 +58,8 @@ def padded(prompts: list[list[int]]) -> tuple[Tensor, Tensor]:
 def generate(model: Any, stop: lil.StopOn, prompts: list[list[int]], **options: Any) -> Any:
     """New ids of every row."""
     ids, mask = padded(prompts)
-    out = model.generate(
-        ids,
-        attention_mask=mask,
-        stopping_criteria=StoppingCriteriaList([stop]),
-        do_sample=False,
-        pad_token_id=PAD,
-        **options,
-    )
+    options |= {"stopping_criteria": StoppingCriteriaList([stop]), "attention_mask": mask}
+    out = model.generate(ids, do_sample=False, pad_token_id=PAD, **options)
     return out[:, ids.shape[1] :].tolist()
 
 
@@ -155,13 +149,11 @@ def test_a_row_sees_its_prompt_without_padding_and_nothing_after_its_end(tokeniz
 
 
 def test_the_mask_knows_a_padding_id_that_begins_a_text(tokenizer):
-    table = lil.token_bytes(tokenizer)
+    table, log = lil.token_bytes(tokenizer), []
     ids = torch.tensor([[2, 2, 5, 20], [2, 6, 7, 21]])
-    log: list[list[bytes]] = []
-    lil.StopOn(Seeing(log=log), tokenizer=tokenizer, pad_token_id=2)(ids, None)
     mask = torch.tensor([[0, 1, 1], [1, 1, 1]])
     lil.StopOn(Seeing(log=log), tokenizer=tokenizer, attention_mask=mask)(ids, None)
-    prompts = [[5], [6, 7], [2, 5], [2, 6, 7]]
+    prompts = [[2, 5], [2, 6, 7]]
     assert [row[0] for row in log] == [b"".join(table[i] for i in p) for p in prompts]
     with pytest.raises(InvalidValue, match=r"attention_mask = \(2, 3\).*\(B, 2\)"):
         lil.StopOn(Seeing(), tokenizer=tokenizer, attention_mask=mask)(ids[:, :3], None)
@@ -216,14 +208,8 @@ def tiny_chopper(seed: int = 5) -> lil.Chopper:
 def test_detectors_of_hidden_states_fire_as_in_decode(qwen, tokenizer):
     prompts = [[5, 6, 7, 8], [9] * 4, [11, 12, 13, 14], [30, 31, 32, 33]]
     chopper = tiny_chopper()
-    traces = lil.decode(
-        qwen,
-        tokenizer,
-        prompts,
-        detectors=[chopper],
-        penalties=[Endings()],
-        max_new_tokens=60,
-    )
+    options = {"detectors": [chopper], "penalties": [Endings()], "max_new_tokens": 60}
+    traces = lil.decode(qwen, tokenizer, prompts, **options)
     fired = [trace.finish == "chopper" for trace in traces]
     assert 0 < sum(fired) < len(fired)
     hooks = [len(layer._forward_hooks) for layer in qwen.model.layers]

@@ -26,34 +26,15 @@ from lil.decoding.loop import DecodeLoop
 
 #: Operations that bring a value to the host, or whose shapes depend on values.
 OPERATIONS = {
-    "_local_scalar_dense",
-    "_unique",
-    "_unique2",
-    "bincount",
-    "equal",
-    "isin",  # looks for distinct elements where there are many
-    "masked_select",
-    "nonzero",
-    "nonzero_static",
-    "unique_consecutive",
-    "unique_dim",
+    *("_local_scalar_dense", "bincount", "equal", "isin", "masked_select", "nonzero"),
+    *("nonzero_static", "_unique", "_unique2", "unique_consecutive", "unique_dim"),
 }
 #: Operations that do with a boolean tensor.
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
 #: Methods and functions that do, some of them without an operation on a CPU.
 CALLS = {
-    "__array__",
-    "__bool__",
-    "__contains__",
-    "__float__",
-    "__index__",
-    "__int__",
-    "allclose",
-    "cpu",
-    "equal",
-    "item",
-    "numpy",
-    "tolist",
+    *("__array__", "__bool__", "__contains__", "__float__", "__index__", "__int__"),
+    *("allclose", "cpu", "equal", "item", "numpy", "tolist"),
 }
 #: Ways to a device that wait for it.
 MADE_OF_NUMBERS = {"as_tensor", "asarray", "tensor"}

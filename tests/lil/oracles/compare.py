@@ -70,13 +70,7 @@ def draw(kind: str, rng: random.Random, V: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Case:
-    """One batch of streams and a penalty with its parameters.
-
-    Args:
-        name: of the penalty.
-        V: scores, in tokens.
-        checked: steps after which scores are compared; the penalty is called at every step.
-    """
+    """A batch of streams and a penalty, compared after the `checked` steps."""
 
     name: str
     params: Mapping[str, Any]

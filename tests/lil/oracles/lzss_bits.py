@@ -12,18 +12,14 @@ Literal = tuple[int]
 Match = tuple[int, int]  # (d, l)
 
 
-def longest_match(
-    tokens: Sequence[int], i: int, window: int | None, longest: int | None, overlap: bool
-) -> Match | None:
+def longest_match(tokens: Sequence[int], i: int, window: int, longest: int) -> Match | None:
     """(d, l) of the longest repetition which starts at index i; of equal ones the nearest."""
     best: Match | None = None
-    farthest = i if window is None else min(i, window)
-    for d in range(1, farthest + 1):
+    for d in range(1, min(i, window) + 1):
         length = 0
         while (
             i + length < len(tokens)
-            and (longest is None or length < longest)
-            and (overlap or length < d)
+            and length < longest
             and tokens[i - d + length] == tokens[i + length]
         ):
             length += 1
@@ -32,25 +28,12 @@ def longest_match(
     return best
 
 
-def parse(
-    tokens: Sequence[int],
-    *,
-    window: int | None = None,
-    longest: int | None = None,
-    overlap: bool = True,
-) -> list[Literal | Match]:
-    """Greedy from the left: the longest match of at least one token, else a literal.
-
-    Args:
-        tokens: the whole sequence.
-        window: the farthest distance of a match; None: the sequence's start.
-        longest: the most tokens of a match; None: no bound.
-        overlap: a match may run into itself (d < l), as in all LZ77 codes in use.
-    """
+def parse(tokens: Sequence[int], *, window: int, longest: int) -> list[Literal | Match]:
+    """Greedy from the left: the longest match within the window, else a literal."""
     phrases: list[Literal | Match] = []
     i = 0
     while i < len(tokens):
-        match = longest_match(tokens, i, window, longest, overlap)
+        match = longest_match(tokens, i, window, longest)
         phrases.append((tokens[i],) if match is None else match)
         i += 1 if match is None else match[1]
     return phrases

@@ -49,14 +49,10 @@ def stream(rng: random.Random, V: int, n: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Batch:
-    """Ragged rows, decoded a token at a time.
+    """Ragged rows, decoded a token at a time; a row may end before others.
 
-    Args:
-        prompts: of each row.
-        new: generated tokens of each row, at least one; a row may end before others.
-        padding: the id that fills prompts on the left and rows that have ended, no token of any
-            row; None: the rows have prompts of any length and none ends early, and a mask tells
-            padding, which has the id 0, from tokens.
+    `padding` fills prompts on the left and ended rows. With None no row ends early, and a mask
+    knows padding, which has the id 0.
     """
 
     prompts: list[list[int]]

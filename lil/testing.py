@@ -253,7 +253,12 @@ def _returned(case: DetectorCase, action: str) -> str:
 V, PAD = 64, 63
 #: Rows' texts: a loop, fresh tokens with repeats, a few tokens, none.
 _draw = random.Random(0)
-TEXTS = ([1, 2, 3, 4, 5, 6, 7] * 9, [_draw.randrange(20) for _ in range(40)], [8, 9, 8, 9], [])
+TEXTS: tuple[list[int], ...] = (
+    [1, 2, 3, 4, 5, 6, 7] * 9,
+    [_draw.randrange(20) for _ in range(40)],
+    [8, 9, 8, 9],
+    [],
+)
 SCORES = torch.linspace(-3, 3, len(TEXTS) * V, dtype=torch.float64).view(len(TEXTS), V).roll(5, 1)
 
 

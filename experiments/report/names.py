@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from attention.errors import InvalidValue
@@ -15,8 +15,6 @@ from experiments.store.labels import short
 #: The most characters of a name that a table's column and a panel's title have room for.
 WIDTH = 20
 
-_FILES = (".jsonl", ".json")
-
 
 def short_names(names: Iterable[str], width: int = WIDTH) -> dict[str, str]:
     """Each name by its short one: the stem of a file, the end of a hub id; no two are equal.
@@ -25,46 +23,32 @@ def short_names(names: Iterable[str], width: int = WIDTH) -> dict[str, str]:
     `width` loses its middle.
     """
     parts = {name: _parts(name) for name in sorted(set(names))}
-    depth = dict.fromkeys(parts, 1)
-    while True:
-        ends = {name: "/".join(path[-depth[name] :]) for name, path in parts.items()}
-        again = [name for name in _repeated(ends) if depth[name] < len(parts[name])]
-        if not again:
-            break
-        for name in again:
-            depth[name] += 1
+    ends = {name: path[-1] for name, path in parts.items()}
+    for depth in range(2, 1 + max(map(len, parts.values()), default=0)):
+        for name in _repeated(ends):
+            ends[name] = "/".join(parts[name][-depth:])
     for name in _repeated(ends):
         ends[name] = name  # a.json and a.jsonl
-    return _cut(ends, width)
+    taken = {end for end in ends.values() if len(end) <= width}
+    for name, end in ends.items():
+        for number in itertools.count(1):
+            if len(ends[name]) <= width and (ends[name] == end or ends[name] not in taken):
+                break
+            suffix = "" if number == 1 else f"~{number}"
+            room = width - 1 - len(suffix)
+            ends[name] = end[: room - room // 2] + "…" + end[len(end) - room // 2 :] + suffix
+        taken.add(ends[name])
+    return ends
 
 
 def _parts(name: str) -> list[str]:
-    for ending in _FILES:
-        stem = name.removesuffix(ending)
-        if stem != name and stem and not stem.endswith("/"):
-            name = stem
-            break
-    return [part for part in name.split("/") if part] or [name]
+    stem = name.removesuffix(".jsonl").removesuffix(".json")
+    return [part for part in stem.split("/") if part] or [name]
 
 
-def _repeated(ends: Mapping[str, str]) -> list[str]:
+def _repeated(ends: dict[str, str]) -> list[str]:
     times = Counter(ends.values())
     return [name for name, end in ends.items() if times[end] > 1]
-
-
-def _cut(ends: Mapping[str, str], width: int) -> dict[str, str]:
-    """Long names without their middle; a number where that would make two alike."""
-    cut: dict[str, str] = {}
-    taken = {end for end in ends.values() if len(end) <= width}
-    for name, end in ends.items():
-        cut[name] = end
-        number = ""
-        while len(end) > width and cut[name] in {end, *taken}:
-            room = width - 1 - len(number)
-            cut[name] = end[: room - room // 2] + "…" + end[len(end) - room // 2 :] + number
-            number = f"~{int(number[1:] or 1) + 1}"
-        taken.add(cut[name])
-    return cut
 
 
 def short_named(rows: Sequence[ReportRow]) -> list[ReportRow]:

@@ -11,10 +11,9 @@ from experiments.report.statistics import NOTHING
 from experiments.report.tables.cells import (
     TableCell,
     change,
-    count,
-    decimals,
     incomplete,
     large,
+    number,
     ratio,
     share,
     whole_percent,
@@ -44,15 +43,13 @@ _SAMPLING_CAPTION = (
     "pass@1 is the share of all samples; brackets: 95% intervals, problems resampled"
 )
 _MOST = 4  # intervals side by side in 80 columns
+_EMPTY = TableCell()
 
 Cells = Callable[[ReportRow], Iterable[TableCell]]
 
 
 def main_grids(rows: Sequence[ReportRow]) -> list[Grid]:
-    """One table per model, penalty and data set: every backend and budget and full attention.
-
-    All are measured against full attention without penalty.
-    """
+    """One table per model, penalty and data set: every backend and budget and full attention."""
     names = ("solved", "change", "length", "diff", "cut")
     grids = []
     for part in parts(rows):
@@ -66,15 +63,10 @@ def main_grids(rows: Sequence[ReportRow]) -> list[Grid]:
 def cost_grids(rows: Sequence[ReportRow]) -> list[Grid]:
     """One table per model, penalty and data set: what a solved problem costs, and how texts end."""
     names = ("both solve", "n", "keys/solved", "packed", "loops")
-    grids = [
-        _grid(
-            part,
-            names,
-            _cost_cells,
-            f"{part[0].dataset}: cost {_subject(part[0])}{_censored(part)}",
-        )
-        for part in parts(rows)
-    ]
+    grids = []
+    for part in parts(rows):
+        title = f"{part[0].dataset}: cost {_subject(part[0])}{_censored(part)}"
+        grids.append(_grid(part, names, _cost_cells, title))
     return _with_caption(grids, _COST_CAPTION)
 
 
@@ -125,16 +117,16 @@ def _grid(part: list[ReportRow], names: Sequence[str], cells: Cells, title: str)
         for row in line:
             there = row.samples - row.missing - row.errors
             shown = cells(row) if row.is_complete else incomplete(there, row.samples, len(names))
-            lines.append(Line((label,), (count(row.budget), *shown)))
+            lines.append(Line((label,), (number(row.budget), *shown)))
     return Grid(title, ("backend", "budget", *names), tuple(lines))
 
 
 def _main_cells(row: ReportRow) -> list[TableCell]:
     solved, cut = share(row.accuracy), whole_percent(row.capped / row.samples)
     if row.is_baseline:
-        return [solved, TableCell(), TableCell(), TableCell(), cut]
+        return [solved, _EMPTY, _EMPTY, _EMPTY, cut]
     moved = change(row.accuracy_change, _claims(row, "loses", "gains"))
-    differ = TableCell() if row.length_ratio.estimate is None else count(row.length_ratio.differs)
+    differ = _EMPTY if row.length_ratio.estimate is None else number(row.length_ratio.differs)
     return [solved, moved, _length(row), differ, cut]
 
 
@@ -143,7 +135,7 @@ def _cap_cells(at: int) -> Cells:
         cap = row.caps[at]
         solved, cut = share(cap.accuracy), whole_percent(cap.capped / row.samples)
         if row.is_baseline:
-            return [solved, TableCell(), cut, TableCell(), TableCell()]
+            return [solved, _EMPTY, cut, _EMPTY, _EMPTY]
         return [solved, _length(cap), cut, *_both(cap)]
 
     return cells
@@ -153,10 +145,10 @@ def _cost_cells(row: ReportRow) -> list[TableCell]:
     both, n = _both(row)
     keys = ratio(row.keys_read_per_solved_ratio, _claims(row, "fewer keys", "more keys"))
     if row.is_baseline:
-        both, keys = TableCell(), TableCell(large(row.keys_read_per_solved))
+        both, keys = _EMPTY, large(row.keys_read_per_solved)
     if row.accuracy.estimate == 0:
         keys = TableCell("none solved")  # so that no cost can be given
-    packed = decimals(row.compression_ratio.estimate)
+    packed = number(row.compression_ratio.estimate, ".2f")
     return [both, n, keys, packed, whole_percent(row.repetition_rate)]
 
 
@@ -171,9 +163,9 @@ def _length(row: ReportRow | AtCap) -> TableCell:
 def _both(row: ReportRow | AtCap) -> tuple[TableCell, TableCell]:
     """The length where both solve, and of how many samples."""
     if row.length_ratio_solved.estimate is None:
-        return TableCell(), TableCell()
+        return _EMPTY, _EMPTY
     length = ratio(row.length_ratio_solved, _claims(row, "longer solved", "shorter solved"))
-    return length, count(row.solved_by_both)
+    return length, number(row.solved_by_both)
 
 
 def _claims(row: ReportRow | AtCap, *claims: str) -> bool:
@@ -189,11 +181,10 @@ def _problems(part: Sequence[ReportRow]) -> str:
 
 def _censored(part: Sequence[ReportRow]) -> str:
     """How many pairs no ratio has, because full attention was cut; nothing where there are none."""
-    numbers = {row.pairs_censored for row in part if row.pairs and not row.is_baseline}
+    counts = {row.pairs_censored for row in part if row.pairs and not row.is_baseline}
     # Full attention alone tells how many there will be.
-    numbers = numbers or {row.pairs_censored for row in part}
-    if not any(numbers):
+    counts = counts or {row.pairs_censored for row in part}
+    if not any(counts):
         return ""
-    least, most = min(numbers), max(numbers)
-    count_of = f"{most}" if least == most else f"{least} to {most}"
-    return f"; {count_of} of full attention's cut at its cap: in no ratio"
+    text = " to ".join(map(str, sorted({min(counts), max(counts)})))
+    return f"; {text} of full attention's cut at its cap: in no ratio"

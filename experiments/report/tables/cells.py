@@ -37,14 +37,9 @@ def incomplete(there: int, of: int, columns: int) -> list[TableCell]:
     return [TableCell(words), TableCell("not comparable"), *[TableCell()] * columns][:columns]
 
 
-def count(value: int | None) -> TableCell:
-    """A whole number."""
-    return TableCell() if value is None else TableCell(str(value))
-
-
-def decimals(value: float | None) -> TableCell:
-    """A number with two decimals."""
-    return TableCell() if value is None else TableCell(f"{value:.2f}")
+def number(value: float | None, form: str = "d") -> TableCell:
+    """A number in Python's format."""
+    return TableCell() if value is None else TableCell(f"{value:{form}}")
 
 
 def whole_percent(value: float | None) -> TableCell:
@@ -63,10 +58,8 @@ def share(of: Interval) -> TableCell:
 
 def ratio(of: Interval, claimed: bool = False) -> TableCell:
     """A ratio; bold where it is claimed that it is not 1."""
-    if of.estimate is None:
-        return TableCell()
-    if of.low is None and of.high is None:
-        return TableCell(f"{of.estimate:.2f}")
+    if of.estimate is None or (of.low is None and of.high is None):
+        return number(of.estimate, ".2f")
     least = "0" if of.low is None else f"{of.low:.2f}"
     most = "∞" if of.high is None else f"{of.high:.2f}"
     return TableCell(f"{of.estimate:.2f}", f"[{least}, {most}]", bold=claimed)
@@ -76,17 +69,16 @@ def change(of: Interval, claimed: bool = False) -> TableCell:
     """A change in points; bold where it is claimed that it is not 0."""
     if of.estimate is None or of.low is None or of.high is None:
         return TableCell()
-    return TableCell(points(of.estimate), f"[{bound(of.low)}, {bound(of.high)}]", claimed)
+    return TableCell(points(of.estimate), f"[{_bound(of.low)}, {_bound(of.high)}]", claimed)
 
 
-def tested(of: Change) -> TableCell:
-    """A change in points without interval, starred where p < 0.05."""
-    if of.estimate is None:
-        return TableCell()
-    return TableCell(points(of.estimate), star=of.p is not None and of.p < 0.05)
+def tested(of: Change) -> list[TableCell]:
+    """A change in points, starred where p < 0.05, and the answers lost and gained."""
+    star = None if of.estimate is None else of.p is not None and of.p < 0.05
+    return [TableCell(points(of.estimate), star=star), number(of.lost), number(of.gained)]
 
 
-def bound(value: float) -> str:
+def _bound(value: float) -> str:
     """Whole points, but never a 0 where the bound is not."""
     text = f"{100 * value:.0f}"
     return text if int(text) or not value else f"{100 * value:.1g}"
@@ -108,11 +100,9 @@ def points(value: float | None) -> str:
     return "0.0" if float(text) == 0 else text
 
 
-def large(value: float | None) -> str:
+def large(value: float | None) -> TableCell:
     """A large number in few characters: 142.8k, 1.23M."""
-    if value is None:
-        return MISSING
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.4g}{unit}"
-    return f"{value:.4g}"
+        if value is not None and value >= size:
+            return TableCell(f"{value / size:.4g}{unit}")
+    return number(value, ".4g")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from experiments.report.names import capital, detector_name, series
 from experiments.report.pools import DetectorPool
 from experiments.report.row import ReportRow, by_detector, by_penalty, dataset_order
-from experiments.report.statistics import Change, Interval
+from experiments.report.statistics import Interval
 from experiments.report.tables.cells import (
     TableCell,
-    count,
     incomplete,
+    number,
     percent,
     points,
     ratio,
@@ -44,17 +44,16 @@ def detector_grids(rows: Sequence[ReportRow]) -> list[Grid]:
 
     These are the numbers of the Lil paper's Tables 1 to 3.
     """
+    columns = ("saved", "right", "wrong", "accuracy\u00a0", "lost", "gained")
     grids = []
     for model, of_model in _by_model(rows):
         detectors = list(by_detector(of_model))
         for penalty, of_penalty in by_penalty(of_model).items():
             for pair in detectors:
-                part = [row for row in of_penalty if row.detector_action == pair]
-                if not part:
-                    continue
-                title = f"What {detector_name(*pair, detectors)} saves ({_subject(model, penalty)})"
-                columns = ("saved", "right", "wrong", "accuracy\u00a0", "lost", "gained")
-                grids.append(_grid(title, columns, part, _detector_cells, _DETECTOR_CAPTION))
+                if part := [row for row in of_penalty if row.detector_action == pair]:
+                    name = detector_name(*pair, detectors)
+                    title = f"What {name} saves ({_subject(model, penalty)})"
+                    grids.append(_grid(title, columns, part, _detector_cells, _DETECTOR_CAPTION))
     return grids
 
 
@@ -81,15 +80,14 @@ def pool_grids(pools: Sequence[DetectorPool]) -> list[Grid]:
     groups: dict[tuple[str, str], list[DetectorPool]] = defaultdict(list)
     for pool in pools:
         groups[pool.model, pool.penalty].append(pool)
-    return [
-        Grid(
-            f"Detectors over all sparse configurations ({_subject(*key)})",
-            columns,
-            tuple(Line((_pool_name(pool, part),), _pool_cells(pool)) for pool in part),
-            _POOL_CAPTION,
-        )
-        for key, part in groups.items()
-    ]
+    grids = []
+    for key, part in groups.items():
+        pairs = [(pool.detector, pool.action) for pool in part]
+        names = [detector_name(*pair, pairs) for pair in pairs]
+        lines = [Line((name,), _pool_cells(p)) for name, p in zip(names, part, strict=True)]
+        title = f"Detectors over all sparse configurations ({_subject(*key)})"
+        grids.append(Grid(title, columns, tuple(lines), _POOL_CAPTION))
+    return grids
 
 
 def _by_model(rows: Sequence[ReportRow]) -> list[tuple[str, list[ReportRow]]]:
@@ -103,14 +101,14 @@ def _subject(model: str, penalty: str) -> str:
 
 def _grid(
     title: str,
-    columns: Iterable[str],
+    columns: Sequence[str],
     rows: Sequence[ReportRow],
-    cells: Callable[[ReportRow], Iterable[TableCell]],
+    cells: Callable[[ReportRow], Sequence[TableCell]],
     caption: str,
 ) -> Grid:
     datasets = sorted({row.dataset for row in rows}, key=dataset_order)
     lines = tuple(
-        Line((dataset, label), (count(row.budget), *cells(row)))
+        Line((dataset, label), (number(row.budget), *cells(row)))
         for dataset in datasets
         for label, line in series([row for row in rows if row.dataset == dataset]).items()
         for row in line
@@ -120,47 +118,29 @@ def _grid(
 
 def _detector_cells(row: ReportRow) -> list[TableCell]:
     effect = row.detector_effect
-    if effect is None:
-        return [TableCell()] * 6
+    assert effect is not None, "every row with a detector has its effect"
     saved = (effect.tokens.estimate, effect.correct, effect.incorrect)
-    change = effect.change
-    cells = [TableCell() if value is None else TableCell(f"{100 * value:.1f}") for value in saved]
-    return [*cells, tested(change), count(change.lost), count(change.gained)]
+    cells = [number(None if value is None else 100 * value, ".1f") for value in saved]
+    return [*cells, *tested(effect.change)]
 
 
 def _penalty_cells(row: ReportRow) -> list[TableCell]:
     effect = row.penalty_effect
-    if effect is None:
-        return [TableCell()] * 5
-    change = effect.change
-    return [
-        ratio(effect.length_ratio, bool(row.claims)),
-        tested(change),
-        count(change.lost),
-        count(change.gained),
-        TableCell(points(effect.loops)),
-    ]
+    assert effect is not None, "every row with a penalty has its effect"
+    length = ratio(effect.length_ratio, bool(row.claims))
+    return [length, *tested(effect.change), TableCell(points(effect.loops))]
 
 
 def _pool_cells(pool: DetectorPool) -> tuple[TableCell, ...]:
     if pool.missing:
         return tuple(incomplete(0, pool.missing, 8))
-    tokens = share(pool.effect.tokens), share(pool.loops), share(pool.tails)
+    change = pool.effect.change
+    answers = [TableCell()] * 4  # dashes where none was judged
+    if pool.cells:
+        losing = TableCell(str(len(pool.losing)), bold=bool(pool.losing))
+        answers = [number(change.lost), number(change.gained), _net(change), losing]
     full = TableCell(f"{pool.full.stopped} of {pool.full.traces}", f"[{percent(pool.full.high)}]")
-    return (*tokens, *_answers(pool, pool.effect.change), full)
-
-
-def _pool_name(pool: DetectorPool, part: Sequence[DetectorPool]) -> str:
-    pairs = [(other.detector, other.action) for other in part]
-    return detector_name(pool.detector, pool.action, pairs)
-
-
-def _answers(pool: DetectorPool, change: Change) -> tuple[TableCell, ...]:
-    """What it does to answers; dashes where none was judged."""
-    if not pool.cells:
-        return (TableCell(),) * 4
-    losing = TableCell(str(len(pool.losing)), bold=bool(pool.losing))
-    return count(change.lost), count(change.gained), _net(change), losing
+    return share(pool.effect.tokens), share(pool.loops), share(pool.tails), *answers, full
 
 
 def _net(net: Interval) -> TableCell:

@@ -189,12 +189,8 @@ class Texts:
 class Replay:
     """Forced tokens under one backend, in a batch of one, up to before a step.
 
-    Args:
-        model: of transformers, patched for this backend.
-        cache: empty.
-        prompt: token ids.
-        forced: generated tokens before the step; the step reads the last of them.
-        penalties: of the run.
+    The model is patched for this backend and the cache empty. `prompt` and `forced` are token ids;
+    the step reads the last of the forced ones.
     """
 
     def __init__(

@@ -12,11 +12,6 @@ from typing import Any, NoReturn
 from attention.errors import InvalidValue
 from experiments.cli.output import shown
 
-#: Flags that take a list are named in the singular; the plural is understood, and the reverse.
-_LISTS = ("model", "dataset", "column", "backend", "budget", "detector")
-_PLURALS = {f"--{name}": f"--{name}s" for name in _LISTS} | {"--penalty": "--penalties"}
-_OTHER_SPELLINGS = _PLURALS | {plural: singular for singular, plural in _PLURALS.items()}
-
 
 @dataclass(frozen=True)
 class Done:
@@ -36,7 +31,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As its base, flags of lists in the singular or the plural."""
+        """As its base; of a flag in the singular the plural is understood."""
         typed = list(sys.argv[1:] if args is None else args)
         end = typed.index("--") if "--" in typed else len(typed)
         read = [self._declared(argument) for argument in typed[:end]] + typed[end:]
@@ -44,8 +39,11 @@ class Parser(argparse.ArgumentParser):
 
     def _declared(self, argument: str) -> str:
         flag, equals, value = argument.partition("=")
-        other, declared = _OTHER_SPELLINGS.get(flag), self._option_string_actions
-        return argument if flag in declared or other not in declared else f"{other}{equals}{value}"
+        declared = self._option_string_actions
+        singular = f"{flag[:-3]}y" if flag.endswith("ies") else flag.removesuffix("s")
+        return (
+            argument if flag in declared or singular not in declared else singular + equals + value
+        )
 
     def error(self, message: str) -> NoReturn:
         """Print one message and leave with exit code 2."""

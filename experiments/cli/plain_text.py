@@ -41,13 +41,8 @@ def over_texts(
 ) -> dict[str, Any]:
     """Print where each detector would have stopped each text of a JSONL or CSV file.
 
-    Args:
-        name: of the model whose tokens are counted.
-        column: that holds the texts; None for one of `COLUMNS`. A column `prompt` is the text
-            before.
-
-    Returns:
-        The document.
+    `name` is that of the model whose tokens are counted. Texts are in `column`, or in one of
+    `COLUMNS`; a column `prompt` is the text before. Returns the document.
     """
     if name is None:
         allowed = "--tokenizer MODEL for texts: detectors count the tokens of a model"

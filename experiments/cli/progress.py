@@ -28,10 +28,8 @@ from experiments.sweep import result_writer
 class Bars(result_writer.Progress):
     """A sweep's progress: runs done, the configuration at work, tokens a second, time left.
 
-    It moves by expected tokens, not by runs: hard problems come last and take longest.
-
-    Args:
-        names: what data sets are called, where that is not their own name.
+    It moves by expected tokens, not by runs: hard problems come last and take longest. `names` is
+    what data sets are called, where that is not their own name.
     """
 
     def __init__(self, names: Mapping[str, str] | None = None) -> None:
@@ -39,20 +37,13 @@ class Bars(result_writer.Progress):
         self.console = Console(stderr=True)
         # The configuration gives way to the numbers.
         rest = Column(no_wrap=True, overflow="ellipsis", ratio=1)
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.fields[runs]}"),
-            TaskProgressColumn(),
-            *([TextColumn("{task.fields[rate]}")] if self.console.width >= 72 else []),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}", markup=False, table_column=rest),
-            console=self.console,
-            expand=True,
-            # Rows of a batch end in bursts: the rate has to look back further than that.
-            speed_estimate_period=300.0,
-        )
+        rate = [TextColumn("{task.fields[rate]}")] if self.console.width >= 72 else []
+        columns = (SpinnerColumn(), TextColumn("{task.fields[runs]}"), TaskProgressColumn(), *rate)
+        times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        text = TextColumn("{task.description}", markup=False, table_column=rest)
+        # Rows of a batch end in bursts: the rate has to look back further than rich does.
+        how: dict[str, Any] = {"console": self.console, "speed_estimate_period": 300.0}
+        self._progress = Progress(*columns, *times, text, expand=True, **how)
         self._task = self._progress.add_task("", total=None, runs="", rate="")
         self._runs = self._done = self._tokens = 0
         self._finished = self._total = 0.0

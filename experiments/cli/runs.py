@@ -33,13 +33,10 @@ class _NamedRun(NamedTuple):
 
 
 def find(studies: Sequence[Study], words: Sequence[str]) -> tuple[Study, Run]:
-    """The run that is meant.
+    """The run that is meant: by the beginning of its id, or by words for what it is.
 
-    Args:
-        studies: of a store, the newest first.
-        words: the beginning of its id; or each of them a part of what it is: problem, backend,
-            budget, data set, penalty or none, model, a parameter of the backend as `page=16` or in
-            brackets behind its name, `sample N`.
+    Such words are its problem, backend, budget, data set, penalty or none, model, a parameter of
+    the backend as `page=16` or in brackets behind its name, `sample N`. The newest study is first.
     """
     text = " ".join(words)
     every = [named for study in studies for named in _named_runs(study)]

@@ -341,14 +341,12 @@ def test_without_a_noun_there_is_help_and_exit_code_2(capfd: CapFd) -> None:
 
 def test_a_flag_of_a_list_is_understood_in_the_plural(capfd: CapFd) -> None:
     parser = Parser(prog="lil")
-    parser.add_argument("--budget")
-    parser.add_argument("--detectors")
-    parser.add_argument("--sweep")
+    for flag in ("--budget", "--penalty", "--sweep"):
+        parser.add_argument(flag)
     parser.add_argument("--sweeps", action="store_true")
-    args, left = parser.parse_known_args(
-        ["--budgets=1,2", "--detector", "cycle", "--sweeps", "--models", "x", "--", "--budgets"]
-    )
-    assert (args.budget, args.detectors, args.sweep, args.sweeps) == ("1,2", "cycle", None, True)
+    typed = ["--budgets=1,2", "--penalties", "lz", "--sweeps", "--models", "x", "--", "--budgets"]
+    args, left = parser.parse_known_args(typed)
+    assert (args.budget, args.penalty, args.sweep, args.sweeps) == ("1,2", "lz", None, True)
     assert left == ["--models", "x", "--", "--budgets"]
     assert capfd.readouterr().err == ""
 

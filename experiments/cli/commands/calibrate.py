@@ -137,19 +137,15 @@ def _settings(spec: Spec, choices: Choices, study: Study) -> list[Detector]:
         key, allowed = next(iter(choices[other])), f"a parameter of {spec.name}"
         raise InvalidValue("--set", f"{other}.{key}", allowed, [f"{spec.name}.{key}"])
     typed = choices.get(spec.name, {})
-    several = [key for key, tried in typed.items() if len(tried) > 1]
-    if len(several) > 1:
-        raise InvalidValue("--set", ", ".join(several), "several values of one parameter alone")
-    parameter, values = ("", ()) if several else kind.steps()
-    same = next((group for group in kind.aliases if parameter in group), (parameter,))
-    if own := several or [key for key in same if key in typed]:
-        parameter, values = own[0], typed[own[0]]
+    if len(typed) > 1:
+        allowed = f"values of one parameter; others in brackets: {spec.name}(PARAMETER=VALUE)"
+        raise InvalidValue("--set", ", ".join(typed), allowed)
+    parameter, values = next(iter(typed.items()), kind.steps())
     if not values:
         allowed = f"--set {spec.name}.PARAMETER=VALUE,... with the settings to try: "
         raise InvalidValue("detector", spec.name, f"{allowed}{spec.name} has none")
-    fixed = {key: tried[0] for key, tried in typed.items() if key != parameter}
-    params, defaults = merge(spec.params, fixed, kind.aliases), defaults_of(study.config)
-    every = [merge(params, {parameter: value}, kind.aliases) for value in values]
+    every = [merge(spec.params, {parameter: value}, kind.aliases) for value in values]
+    defaults = defaults_of(study.config)
     detectors = [build(Spec(spec.name, own, "stop"), defaults=defaults) for own in every]
     if any(left == right for left, right in itertools.combinations(detectors, 2)):
         raise InvalidValue("--set", str(values), "settings that differ")

@@ -129,7 +129,12 @@ def _print(forecast: dict[str, Any], console: Console) -> None:
     if memory := [row for row in forecast["memory"] if row["weight_bytes"] is not None]:
         sizes = ("weight_bytes", "kv_bytes_per_row", "kv_bytes_per_batch")
         cells = [
-            (row["model"], row["backend"], _number(row["budget"]), *(_bytes(row[x]) for x in sizes))
+            (
+                row["model"],
+                row["backend"],
+                _number(row["budget"]),
+                *(decimal(row[x]) for x in sizes),
+            )
             for row in memory
         ]
         batch = f"keys and values of a row and of {forecast['batch_size']}"
@@ -177,10 +182,6 @@ def _short(count: int) -> str:
 
 def _number(value: int | None) -> str:
     return "—" if value is None else f"{value:,}"
-
-
-def _bytes(value: int | None) -> str:
-    return "—" if value is None else decimal(value, precision=1)
 
 
 def _time(seconds: float | None) -> str:

@@ -34,7 +34,7 @@ class Console(rich.console.Console):
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else shown(text), style, control)
 
-    def line(self, text: str = "", style: str | None = None, end: str = "\n") -> None:
+    def plain(self, text: str = "", style: str | None = None, end: str = "\n") -> None:
         """Print a text as it is: no markup, no colours of numbers, no breaks of ours."""
         self.print(text, style=style, end=end, markup=False, highlight=False, soft_wrap=True)
 
@@ -43,7 +43,7 @@ def notify(notices: Iterable[str]) -> None:
     """Print each notice once on stderr."""
     console = Console(stderr=True)
     for notice in dict.fromkeys(notices):
-        console.line(f"lil: {notice}")
+        console.plain(f"lil: {notice}")
 
 
 def table(

@@ -59,7 +59,8 @@ def over_texts(
     tokenizer = models.find_tokenizer(name)
     for detector in detectors:
         detector.require_tokens(tokenizer.table)
-    names, documents = labels(detectors), []
+    names = labels(detectors)
+    documents: list[dict[str, Any]] = []
     for row, (text, prompt) in zip(rows, texts, strict=True):
         pieces = tokenizer.pieces(text)
         stops = [
@@ -73,13 +74,13 @@ def over_texts(
     columns = ("text", "detector", "tokens", "fired at", "left")
     console.print(table("texts", columns, cells, left=columns[:2]))
     if len(lines) > _LINES:
-        console.line(f"{len(lines) - _LINES:,} lines more; --json has them all")
+        console.plain(f"{len(lines) - _LINES:,} lines more; --json has them all")
     summary = [_summed(label, [stop for _, stop in lines]) for label in names]
     for total in summary:
         saved = (
             "" if total["token_savings"] is None else f", {100 * total['token_savings']:.1f}% saved"
         )
-        console.line(
+        console.plain(
             f"{total['label']}: {total['stopped']:,} of {total['texts']:,} texts stopped, "
             f"{total['kept']:,} of {total['tokens']:,} tokens left{saved}"
         )

@@ -100,14 +100,14 @@ def show(study: Study, console: Console, outputs: Outputs) -> ShownReport:
         except InvalidValue as error:
             errors.append(error)
     for path in paths:
-        console.line(f"figure: {path}")
+        console.plain(f"figure: {path}")
     if page is not None:
         some = f", {page.packed:,} of {page.of:,} traces in it" if page.packed < page.of else ""
-        console.line(f"page: {page.path}{some}")
+        console.plain(f"page: {page.path}{some}")
     if errors:
         notify([f"error: {'; '.join(map(str, errors))}"])
     _print_counts(report, console)
-    console.line(f"\n{report.headline}", style="bold")
+    console.plain(f"\n{report.headline}", style="bold")
     about |= {
         "headline": report.headline,
         "figures": [str(path) for path in paths],
@@ -132,12 +132,12 @@ def _print_counts(report: Report, console: Console) -> None:
     """Print how many tokens were reused, how many runs failed, and warnings of the sweeps."""
     plain = [sample for sample in report.samples if sample.detector == "none"]
     reused = sum(sample.reused_tokens for sample in plain)
-    console.line(
+    console.plain(
         f"{reused:,} tokens were not decoded again but taken from full attention, where a sparse "
         "backend still equals it; their cost is charged"
     )
     if failed := sum(sample.status in ("error", "out_of_memory") for sample in plain):
-        console.line(f"{failed} runs failed; `status` and `message` of the store say why")
+        console.plain(f"{failed} runs failed; `status` and `message` of the store say why")
     for notice in report.notices:
         if notice not in report.study.warnings:  # those were printed when it was opened
-            console.line(notice)
+            console.plain(notice)

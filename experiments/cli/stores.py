@@ -130,8 +130,8 @@ def list_sweeps(folders: Sequence[Path], console: Console) -> dict[str, Any]:
                 row["status"] = "killed"
             document.append(({"store": label} if several else {}) | row)
             started = row["started"][:16].replace("T", " ")
-            console.line(f"{row['id']:24}  {row['status']:11}  {started}  {row['runs']:,} runs")
-            console.line(" ".join(["    lil", *map(shlex.quote, row["arguments"])]))
+            console.plain(f"{row['id']:24}  {row['status']:11}  {started}  {row['runs']:,} runs")
+            console.plain(" ".join(["    lil", *map(shlex.quote, row["arguments"])]))
     notify(notices)
     return {"sweeps": document}
 

@@ -135,19 +135,12 @@ def test_nothing_is_imported_because_a_manifest_names_it(
 
 
 @pytest.mark.parametrize("name", ["a detector", "parts 1"])
-@pytest.mark.parametrize(
-    "command",
-    [
-        "report {} --no-figures --no-page --sweep all",
-        "replay {} --detector guardian,either(parts='cycle+budget')",
-        "calibrate {} --detector budget --rate 0.9",
-    ],
-)
 def test_no_command_imports_what_a_manifest_names(
-    command: str, name: str, store: Path, mark: Path, capfd: pytest.CaptureFixture[str]
+    name: str, store: Path, mark: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     written(store, ATTACKS[name])
-    assert main([part.format(store) for part in command.split()]) in (0, 2)
+    command = ["replay", str(store), "--detector", "guardian,either(parts='cycle+budget')"]
+    assert main(command) in (0, 2)
     assert not mark.exists()
     assert "Traceback" not in capfd.readouterr().err
 

@@ -64,7 +64,8 @@ def _acceptances(study: Study, limit: int | None) -> list[dict[str, Any]]:
     if not texts:
         allowed = "one with greedy texts of full attention"
         raise InvalidValue("store", str(study.folder), allowed)
-    bootstrap, rows, shelf = Bootstrap(0), [], {}
+    bootstrap, rows = Bootstrap(0), []
+    shelf: dict[str, models.LoadedModel] = {}
     models.quiet_transformers()
     models.use_threads(study.config.threads)
     with bar("reading", sum(len(traces) for _, traces in texts) * len(backends)) as advance:

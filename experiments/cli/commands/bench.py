@@ -84,5 +84,5 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     about = {"repeats": args.repeats, **bench.conditions()}
     about["device"] = bench.device_name(shape.device)
     named = ", ".join(f"{name} {value}" for name, value in {**asdict(shape), **about}.items())
-    console.line(f"Medians of steps in turn: {named}.")
+    console.plain(f"Medians of steps in turn: {named}.")
     return Done({"rows": [asdict(row) for row in rows], "shape": asdict(shape), **about})

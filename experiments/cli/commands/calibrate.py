@@ -115,7 +115,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     other = second.false_stops(at)
     # A file names no import path.
     own = f", which loads no code: --detector {str(chosen)!r}" if ":" in chosen.name else ""
-    console.line(
+    console.plain(
         f"{names[at]}: below {args.rate:g} false stops with 95% confidence; on the other half "
         f"{other.stopped} of {other.traces} traces, {other.problems_stopped} of {other.problems} "
         f"problems (at most {other.high:.2%}). Written to {path}{own}."

@@ -59,7 +59,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         documents.append({"file": name, "codec": args.codec, "points": list(map(_point, points))})
     if args.plot:
         _plot(curves, Path(args.plot))
-        console.line(f"figure: {args.plot}")
+        console.plain(f"figure: {args.plot}")
     return Done(documents)
 
 
@@ -121,14 +121,14 @@ def _print(name: str, points: Sequence[Point], console: Console) -> None:
         before = compressed
     console.print(table(name, ("tokens", "bytes", "compressed", "ratio", "growth"), rows, left=()))
     if len(some) < len(points):
-        console.line(f"{len(some)} of {len(points):,} points; --json has them all")
+        console.plain(f"{len(some)} of {len(points):,} points; --json has them all")
     ratios = [compressed / original for _, original, compressed in points if original]
     if not ratios:
-        console.line("ratio  (empty)")
+        console.plain("ratio  (empty)")
         return
     shown = ratios[:: max(1, -(-len(ratios) // _WIDTH))]
     marks = "".join(_BLOCKS[min(8, max(1, round(8 * min(ratio, 1.0))))] for ratio in shown)
-    console.line(f"ratio  {marks}  {ratios[0]:.3f} to {ratios[-1]:.3f}")
+    console.plain(f"ratio  {marks}  {ratios[0]:.3f} to {ratios[-1]:.3f}")
 
 
 def _plot(curves: Mapping[str, list[Point]], path: Path) -> None:

@@ -125,11 +125,11 @@ class _Echo:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def token(self, _index: int, _token: int, piece: bytes) -> None:
-        self._console.line(self._decoder.decode(piece), end="")
+        self._console.plain(self._decoder.decode(piece), end="")
 
     def action(self, _index: int, action: Mapping[str, Any]) -> None:
         self._decoder.reset()
-        self._console.line(
+        self._console.plain(
             f"\n[{action['detector']} at token {action['step']}: {action['name']}, "
             f"{action['kept']} kept, {action['dropped']} dropped, {action['cue_tokens']} given; "
             "goes on with]",
@@ -162,7 +162,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     for (name, item), ids in problems:
         console.rule(escape(f"{name} {item.id}".strip()), style="dim")
         prompt = loaded.tokenizer.decode(ids)
-        console.line(shortened(prompt, "--json"), style="dim")
+        console.plain(shortened(prompt, "--json"), style="dim")
         echo = _Echo(console)
         (trace,) = lil.decode(
             loaded.model,
@@ -179,7 +179,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             **decoding,
         )
         if trace.action is not None:
-            console.line(f"\nevidence: {trace.action['evidence']}", end="")
+            console.plain(f"\nevidence: {trace.action['evidence']}", end="")
         document = _document(name, item, trace, prompt, options.scorers)
         console.print()
         _print(document, console)
@@ -252,6 +252,6 @@ def _print(document: dict[str, Any], console: Console) -> None:
     end = "the end of the model's positions" if document["at_positions"] else document["finish"]
     seconds = f"{document['decode_sec'] or 0.0:.1f} s"
     line = f"[{document['tokens']} tokens, ended by {end}{verdict}{keys}, {seconds}]"
-    console.line(line, style="bold")
+    console.plain(line, style="bold")
     if document["evidence"]:
-        console.line(f"evidence: {document['evidence']}")
+        console.plain(f"evidence: {document['evidence']}")

@@ -145,13 +145,13 @@ def _print(run: Mapping[str, Any], whole: bool, console: Console) -> None:
     added = "".join(f" + {penalty['name']}" for penalty in run["penalties"])
     title = f"{run['item_id']} ({run['dataset']}), {run['backend']}{budget}{added}"
     console.rule(escape(title), style="dim", align="left")
-    console.line(f"run {run['id']}, sample {run['sample_index']}, model {run['model']}")
+    console.plain(f"run {run['id']}, sample {run['sample_index']}, model {run['model']}")
     if run["prompt"] is not None:
-        console.line(shortened(run["prompt"], "--whole", whole), style="dim")
+        console.plain(shortened(run["prompt"], "--whole", whole), style="dim")
     if run["text"] is not None:
-        console.line(f"\n{shortened(run['text'], '--whole', whole)}\n")
+        console.plain(f"\n{shortened(run['text'], '--whole', whole)}\n")
     for name, text in _lines(run).items():
-        console.line(f"{name:10}{text}")
+        console.plain(f"{name:10}{text}")
     if run["detectors"]:
         rows = [
             (

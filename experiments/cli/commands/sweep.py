@@ -114,7 +114,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     study = Study.open(out, outcome.sweep, import_paths(config))
     study = replace(study, scorers=prepared.experiment.scorers)
     shown = show(study, console, Outputs.of(args, out))
-    console.line(f"store: {out}")
+    console.plain(f"store: {out}")
     usable = any(row.samples > row.errors + row.missing for row in shown.report.rows)
     return Done(shown.document, code=shown.code if usable else 1)
 
@@ -152,7 +152,7 @@ def _print(forecast: dict[str, Any], console: Console) -> None:
             "store does not know how long full attention is on their problem"
         )
     for line in (*lines, *forecast["unknown"], *forecast["notices"]):
-        console.line(line)
+        console.plain(line)
 
 
 def _by_backend(

@@ -107,9 +107,9 @@ def _print(document: dict[str, Any], console: Console) -> None:
     budget = "" if document["budget"] is None else f" {document['budget']}"
     console.rule(escape(f"{document['item_id']}, {backend}{budget}"), align="left")
     if not document["parts"]:
-        console.line("the text does not part from full attention's")
+        console.plain("the text does not part from full attention's")
         return
-    console.line(
+    console.plain(
         f"parts at token {document['token']:,}: full attention {document['full_text']!r}, "
         f"{backend} {document['sparse_text']!r}\n"
         "margin of full attention's token over the other: "
@@ -117,10 +117,10 @@ def _print(document: dict[str, Any], console: Console) -> None:
         f"{document['margin_sparse']:+.4f} under {backend}"
     )
     if not document["reproduced"]:
-        console.line("replayed alone, the step chooses other tokens: a tie, or other numbers")
+        console.plain("replayed alone, the step chooses other tokens: a tie, or other numbers")
     share = document["missed_in_prompt"]
     inside = "" if share is None else f", {100 * share:.0f}% of it in the prompt"
-    console.line(f"not read: {100 * document['missed']:.1f}% of full attention's weight{inside}")
+    console.plain(f"not read: {100 * document['missed']:.1f}% of full attention's weight{inside}")
     rows = [
         (repr(row["text"]), row["where"], f"{row['position']:,}", f"{row['missed']:.3f}")
         for row in document["texts"]
@@ -128,7 +128,7 @@ def _print(document: dict[str, Any], console: Console) -> None:
     columns = ("text", "where", "position", "weight")
     console.print(table("not read", columns, rows, left=columns[:2]))
     if document["not_put_back"]:
-        console.line(f"nothing is put back: {document['not_put_back']}")
+        console.plain(f"nothing is put back: {document['not_put_back']}")
         return
     attempts = [
         (

@@ -193,7 +193,7 @@ def filled(backend: Backend, shape: Shape, k: Tensor, v: Tensor, layers: int = 1
 
 def seconds(work: Callable[[], object], device: str) -> float:
     """Seconds until `work` is done, on the device too."""
-    wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
+    wait: Callable[[], object] = torch.cuda.synchronize if "cuda" in device else lambda: None
     wait()
     started = time.perf_counter()
     work()

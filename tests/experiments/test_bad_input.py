@@ -22,20 +22,16 @@ def place(tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").symlink_to(tiny_model)
     (tmp_path / "wrong_columns.jsonl").write_text('{"text": "a", "solution": "b"}\n')
-    (tmp_path / "broken.jsonl").write_text('{"prompt": "a", "answer": "1"}\n{"prompt"\n')
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "a_file").write_text("not a folder")
     (tmp_path / "unknown_key.toml").write_text("bugdets = [32]\n")
     (tmp_path / "good.jsonl").write_text('{"question": "a", "answer": "1"}\n')
-    (tmp_path / "half.jsonl").write_text('{"prompt": "\\ud800", "answer": "1"}\n')
     (tmp_path / "t.txt").write_text("{problm}")
     headless = tmp_path / "headless"
     shutil.copytree(tiny_model, headless)
     config = json.loads((headless / "config.json").read_text())
     config["architectures"] = ["Qwen3Model"]
     (headless / "config.json").write_text(json.dumps(config))
-    (tmp_path / "no_weights").mkdir()
-    shutil.copy(tiny_model / "config.json", tmp_path / "no_weights")
     return tmp_path
 
 
@@ -43,41 +39,27 @@ def place(tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> 
 CASES = [
     ("unknown backend", "sweep --backend full,h20", ["backend", "'h20'", "did you mean 'h2o'"]),
     ("budget below sinks and window", "sweep --backend sink --budget 3", ["budget = 3", "sinks"]),
-    ("budget a page does not divide", "sweep --backend quest --budget 33", ["budget", "33"]),
     ("budget that is no number", "sweep --budget 32,abc", ["budgets = 'abc'", "whole number"]),
     ("missing data file", "sweep --dataset emtpy.jsonl", ["emtpy.jsonl", "mean 'empty.jsonl'"]),
     ("misspelt level", "sweep --dataset medum", ["dataset = 'medum'", "did you mean 'medium'"]),
     ("wrong columns", "sweep --dataset wrong_columns.jsonl", ["columns", "question and answer"]),
-    ("broken line", "sweep --dataset broken.jsonl", ["line 2", "JSON"]),
     ("empty file", "sweep --dataset empty.jsonl", ["empty.jsonl", "at least one problem"]),
     ("model without a causal head", "sweep --model headless", ["headless", "causal", "Qwen3Model"]),
-    ("model folder without weights", "sweep --model no_weights", ["no_weights", "weights"]),
     ("misspelt model", "sweep --model raesoner", ["'raesoner'", "did you mean 'reasoner'"]),
     ("missing model folder", "sweep --model ./nowhere", ["model = './nowhere'", "folder"]),
     ("a file where the output goes", "sweep --out a_file/store", ["out", "a_file is a file"]),
-    ("an output that is a file", "sweep --out a_file", ["out = 'a_file'", "folder"]),
     ("too many workers", "sweep --workers 2000", ["workers", "2000", "from 1 to 1024"]),
-    ("unknown executor", "sweep --executor rai", ["executor = 'rai'", "did you mean 'ray'"]),
     ("unknown option", "sweep --bugdets 32", ["--bugdets", "did you mean '--budget'"]),
     ("unknown noun", "sweeep", ["sweeep", "did you mean 'sweep'"]),
     ("unknown preset", "sweep --preset dmeo", ["preset = 'dmeo'", "did you mean 'demo'"]),
     ("unknown key", "sweep --preset unknown_key.toml", ["'bugdets'", "did you mean 'budgets'"]),
     ("a parameter without its table", "sweep --set distinct.n=60", ["detector_params.distinct.n="]),
     ("an empty name", "sweep --out=", ["out = ''"]),
-    ("an empty page", "sweep --page=", ["page = ''"]),
-    ("a page that is a folder", "sweep --page headless", ["page = 'headless'"]),
-    ("unknown key set", "sweep --set limti=3", ["'limti'", "did you mean 'limit'"]),
     ("unknown parameter", "sweep --set backend_params.quest.pgae=8", ["pgae", "mean 'page'"]),
     ("unknown detector", "sweep --detector guradian", ["guradian", "did you mean 'guardian'"]),
     ("bad detector value", "sweep --set detector_params.guardian.f=0", ["f = 0", "at least 1"]),
     ("an action", "sweep --detector guardian:anser", ["on_stop = 'anser'", "'answer'"]),
     ("unknown penalty", "sweep --penalty none,lzz", ["penalty = 'lzz'", "did you mean 'lz'"]),
-    (
-        "penalty parameter",
-        "sweep --set penalty_params.lz.x=1 --penalty lz",
-        ["parameter = 'x'", "a parameter of lz"],
-    ),
-    ("penalty value", "sweep --penalty lz --set penalty_params.lz.alpha=-1", ["alpha = -1"]),
     ("two penalties at once", "run --penalty lz,dry", ["penalty = 'lz,dry'", "one penalty"]),
     (
         "a chopper without weights",
@@ -90,21 +72,13 @@ CASES = [
         ["system", "chat template"],
     ),
     ("a template", "sweep --prompt-template t.txt", ["'{problm}'", "did you mean 'problem'"]),
-    ("sample and limit", "sweep --sample 3 --limit 3", ["sample = 3", "not both"]),
     ("a scorer", "sweep --scorer maths", ["scorer = 'maths'", "did you mean 'math'"]),
-    ("columns", "sweep --dataset good.jsonl --column answer=a", ["line 1", "answer (question"]),
-    ("half a character", "sweep --dataset half.jsonl", ["line 1", "whole characters"]),
     (
         "a name too long",
         f"sweep --dataset {'x' * 300}",
         ["dataset", "JSONL or CSV file that exists"],
     ),
-    ("brackets", "sweep --penalty repetition(penalty)", ["penalty", "NAME(PARAMETER=VALUE)"]),
-    ("cap", "sweep --cap 2x", ["cap = '2x'", "'2x-full'"]),
     ("limit", "sweep --limit 0", ["limit = '0'", "at least 1"]),
-    ("no end of problems", "sweep --limit 99999", ["limit = ", "at most 10,000"]),
-    ("dtype", "sweep --dtype float23", ["dtype = 'float23'", "did you mean 'float32'"]),
-    ("device", "sweep --device cdua", ["device = 'cdua'", "cpu"]),
     ("samples of greedy", "sweep --samples-per-problem 3", ["samples_per_problem", "temperature"]),
     ("run without budget", "run --backend h2o", ["budget", "--budget N"]),
     ("a budget for nothing", "run --backend full --budget 64", ["budget = '64'", "every token"]),
@@ -115,7 +89,6 @@ CASES = [
     ("one file twice", "report --csv x.csv --rows x.csv", ["rows = 'x.csv'", "of its own"]),
     ("curve of nothing", "curve nofile.txt", ["file = 'nofile.txt'", "readable"]),
     ("curve with a bad codec", "curve a_file --codec defalte", ["did you mean 'deflate'"]),
-    ("curve step of no trace", "curve a_file --every-tokens 5", ["every_tokens = 5", "--every"]),
     ("plot nowhere", "curve a_file --plot a_file/x.png", ["a_file is a file"]),
     ("bench of what was a part", "bench meter", ["backend = 'meter'", "full, h2o"]),
 ]

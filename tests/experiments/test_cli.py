@@ -142,26 +142,24 @@ def test_replay_refuses_in_one_message(
     assert words in err
 
 
+RUN = ["run", "--preset", "demo-small", "--threads", "1", "--max-new-tokens", "60"]
+
+
 def test_run_streams_and_stops_live(tiny_model: Path, capfd: CapFd) -> None:
-    base = ["run", "--preset", "demo-small", "--model", str(tiny_model), "--threads", "1"]
-    base += ["--backend", "h2o", "--budget", "32", "--max-new-tokens", "60", "--limit", "3"]
-    base += ["--detector", "guardian", "--set", "detector_params.guardian.f=5"]
-    base += ["--set", "detector_params.guardian.rate=2"]
+    base = [*RUN, "--model", str(tiny_model), "--backend", "h2o", "--budget", "32"]
+    base += ["--detector", "guardian(f=5,rate=2)"]
     stopped = [s for s in _json(capfd, *base)["samples"] if s["finish"] == "guardian"]
     assert stopped
     assert all(sample["evidence"]["step"] == sample["tokens"] for sample in stopped)
     assert main(base) == 0
-    printed = capfd.readouterr().out
-    assert "ended by guardian" in printed
-    assert "growth_bytes" in printed
-    words = stopped[0]["text"].split()
-    assert " ".join(words[:4]) in " ".join(printed.split())  # the text itself was printed
+    printed = " ".join(capfd.readouterr().out.split())
+    for words in ("ended by guardian", "growth_bytes", " ".join(stopped[0]["text"].split()[:4])):
+        assert words in printed
 
 
 def test_run_prints_an_action_and_the_text_after_it(tiny_model: Path, capfd: CapFd) -> None:
-    base = ["run", "--preset", "demo-small", "--model", str(tiny_model), "--threads", "1"]
-    base += ["--max-new-tokens", "60", "--limit", "1", "--detector", "budget:answer"]
-    base += ["--set", "detector_params.budget.tokens=2", "--set", "action_params.answer.tokens=6"]
+    base = [*RUN, "--model", str(tiny_model), "--limit", "1"]
+    base += ["--detector", "budget(tokens=2):answer", "--set", "action_params.answer.tokens=6"]
     (sample,) = _json(capfd, *base)["samples"]
     assert sample["action"]["name"] == "answer"
     assert main(base) == 0

@@ -162,14 +162,10 @@ def test_long_texts_are_cut_without_whole(store, capsys, monkeypatch):
     assert "--whole" not in capsys.readouterr().out
 
 
-def test_what_is_not_there_or_failed_is_said(store, tmp_path, capsys):
-    copy = tmp_path / "copy"
-    (copy / "sweeps").mkdir(parents=True)
-    for file in (store / "sweeps").iterdir():
-        (copy / "sweeps" / file.name).write_bytes(file.read_bytes())
-    shown = _shown(capsys, copy, "0", "full")
+def test_a_run_that_is_missing(store, tmp_path, capsys):
+    shutil.copytree(store / "sweeps", tmp_path / "copy" / "sweeps")
+    shown = _shown(capsys, tmp_path / "copy", "0", "full")
     assert shown["status"] == "missing"
     assert (shown["tokens"], shown["text"], shown["correct"]) == (None, None, None)
-    assert main(["show", str(copy), "0", "full"]) == 0
+    assert main(["show", str(tmp_path / "copy"), "0", "full"]) == 0
     assert "status    missing" in capsys.readouterr().out
-    assert main(["show", str(tmp_path / "none"), "0"]) == 2

@@ -95,9 +95,7 @@ class Bootstrap:
         The interval is that of the mean's logarithm, so that it never reaches 0. Of lognormal
         lengths whose logs scatter by 0.9 it covers 0.92 with 14 problems, 0.95 from 32 on; where a
         cap cuts them, 0.96 (percentile intervals: 0.84, 0.91).
-
-        Args:
-            rows: total and count of each problem; of fewer than six there is no interval.
+        `rows` hold total and count of each problem; of fewer than six there is no interval.
         """
         total, count = (math.fsum(column) for column in zip(*rows, strict=True)) if rows else (0, 0)
         if not count:
@@ -107,12 +105,7 @@ class Bootstrap:
         return self._studentised(rows, _log_of_ratio, total / count, len(rows))
 
     def log_mean(self, logs: Sequence[float], most: float | None = None) -> Interval:
-        """exp of the mean of independent logs; 1 is no difference.
-
-        Args:
-            logs: of ratios, one a problem.
-            most: no log can be further from 0 than this; None where there is no such bound.
-        """
+        """exp of the mean of independent logs, of which none is further from 0 than `most`."""
         if not logs:
             return NOTHING
         mean = math.fsum(logs) / len(logs)
@@ -124,11 +117,7 @@ class Bootstrap:
         """Cost per solved of one side over that of the other: (a / b) / (c / d) of column sums.
 
         Nothing where the first or second side solves none; no interval where either solves fewer
-        than six, or fewer than six problems differ.
-
-        Args:
-            rows: a, b, c, d of each problem: cost and solved of the first side, then the second's.
-            differing: problems whose two sides differ.
+        than six, or fewer than six problems differ. `rows` hold a, b, c, d of each problem.
         """
         sums = [math.fsum(column) for column in zip(*rows, strict=True)]
         if not rows or not all(sums):
@@ -149,13 +138,6 @@ class Bootstrap:
 
         Where few units differ the resamples know too little of the spread: the interval is at least
         Student's with as many degrees of freedom as differ, less one.
-
-        Args:
-            rows: of independent units.
-            number: of column sums.
-            estimate: from exact sums.
-            differing: units that differ; below six there is no interval.
-            most: the number cannot be further from 0 than this.
         """
         from scipy.stats import t
 

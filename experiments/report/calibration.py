@@ -32,13 +32,7 @@ Traces = Mapping[Problem, Sequence[tuple[Sample, Sequence[Sample]]]]
 
 @dataclass(frozen=True)
 class Clean:
-    """The traces of one problem that should not be stopped.
-
-    Attributes:
-        problem: its name.
-        traces: how many there are, at least one.
-        stopped: how many of them each setting stops.
-    """
+    """The traces of one problem that should not be stopped, and how many each setting stops."""
 
     problem: str
     traces: int
@@ -50,9 +44,6 @@ class FalseStops:
     """What one setting does to the clean traces of some problems.
 
     Attributes:
-        problems, traces: how many.
-        stopped: traces that it stops.
-        problems_stopped: problems with one of these.
         rate: mean over problems of the share of traces stopped; None without problems.
         high: 95% upper bound of the rate; 1 without problems.
     """
@@ -71,12 +62,9 @@ def min_problems(rate: float) -> int:
 
 
 def choose_setting(clean: Sequence[Clean], settings: int, rate: float) -> int | None:
-    """The most eager setting that keeps the promise; None where the most cautious does not.
+    """The most eager of `settings` that keeps the promise of a rate below `rate`.
 
-    Args:
-        clean: of independent problems.
-        settings: how many there are, the most cautious first.
-        rate: of false stops, which the true one must not reach.
+    None where the most cautious, the first, does not.
     """
     for setting in range(settings):
         if p_value(clean, setting, rate) > RISK:
@@ -131,12 +119,7 @@ def false_stops(clean: Sequence[Clean], setting: int) -> FalseStops:
 
 
 class Split:
-    """The traces of some of the problems.
-
-    Args:
-        traces: by problem.
-        names: what the settings are called.
-    """
+    """The traces of some of the problems, under settings of these names."""
 
     def __init__(self, traces: Traces, names: Sequence[str]) -> None:
         self.names = names
@@ -166,13 +149,9 @@ class Split:
 
 
 def traces_by_problem(samples: Sequence[Sample], names: Sequence[str]) -> Traces:
-    """Every trace there is, by its problem.
+    """Every trace there is, by its problem, under all settings.
 
     Those of nulls are left out: no detector watches them, see `Study.supports`.
-
-    Args:
-        samples: of a study under all settings.
-        names: what the settings are called.
     """
     plain: dict[tuple[object, ...], Sample] = {}
     under: dict[tuple[object, ...], dict[str, Sample]] = defaultdict(dict)
@@ -196,10 +175,6 @@ def split(traces: Traces, seed: int) -> tuple[Traces, Traces]:
 
     Those with a clean trace are halved by themselves: they alone say something of false stops.
     Which traces are clean does not depend on any detector.
-
-    Args:
-        traces: by problem.
-        seed: another one gives other halves.
     """
     kinds: dict[str, list[Problem]] = defaultdict(list)
     for key, pairs in traces.items():

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from experiments.report.row import AtCap, ReportRow
-from experiments.report.statistics import LEAST, LEVEL, Change, Ratio, benjamini_hochberg
+from experiments.report.statistics import LEAST, LEVEL, Change, Ratio, corrected
 
 #: A ratio nearer to 1 than this is not called longer, shorter, fewer or more.
 MARGIN = 0.02
@@ -31,14 +31,7 @@ Tested = Ratio | Change
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that claims are made of.
-
-    Attributes:
-        of: the number of a row.
-        above, below: what is claimed.
-        middle: no change.
-        margin: an estimate nearer to it is not called a change.
-    """
+    """A number of a row and the claims above and below `middle`, no change, but for `margin`."""
 
     of: Callable[[Any], Tested]
     above: str
@@ -110,8 +103,8 @@ def _claimed(
             for at, number in enumerate(numbers)
             if number.estimate is not None and number.p is not None and _differing(number)
         ]
-        corrected = benjamini_hochberg([numbers[at].p or 0.0 for at in known])
-        for at, p in zip(known, corrected, strict=True):
+        p_values = corrected([numbers[at].p or 0.0 for at in known], "fdr_bh")
+        for at, p in zip(known, p_values, strict=True):
             if p <= 1 - LEVEL:
                 claims[at] += _claim(measure, numbers[at], null[at])
     return [replace(row, claims=of_row) for row, of_row in zip(family, claims, strict=True)]

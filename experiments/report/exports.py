@@ -48,8 +48,7 @@ def check_file(field: str, file: str, suffixes: tuple[str, ...] | None = None) -
         suffixes: those that are known; None takes any.
 
     Raises:
-        InvalidValue: an unknown suffix, no such format here, a folder, a place that cannot be
-            written.
+        InvalidValue: an unknown suffix, no package for a format, a place that cannot be written.
     """
     if not file:
         raise InvalidValue(field, file, "a file")
@@ -66,16 +65,10 @@ def check_file(field: str, file: str, suffixes: tuple[str, ...] | None = None) -
 
 
 def check_files(csv: str | None, parquet: str | None, rows: Sequence[str]) -> None:
-    """Refuse what could not be written later, before anything is printed or written.
-
-    Raises:
-        InvalidValue: an unknown suffix, no package for a format, a place that cannot be written,
-            one file for two things.
-    """
+    """`check_file` of every file of a report, each for one thing alone."""
     files = [(field, file) for field, file in (("csv", csv), ("parquet", parquet)) if file]
-    files += [("rows", file) for file in rows]
     seen: set[Path] = set()
-    for field, file in files:
+    for field, file in [*files, *(("rows", file) for file in rows)]:
         check_file(field, file, ROWS if field == "rows" else None)
         if Path(file).resolve() in seen:
             raise InvalidValue(field, file, "a file of its own; another flag names it too")
@@ -90,13 +83,7 @@ def write_samples(
 ) -> None:
     """Every sample, one a line; each file appears whole or not at all.
 
-    Args:
-        samples: with texts or without.
-        csv, parquet: the files; None writes none.
-        stores: each sample's store, where there are several.
-
-    Raises:
-        InvalidValue: it cannot be written.
+    `stores` names each sample's store, where there are several.
     """
     for file, suffix in ((csv, ".csv"), (parquet, ".parquet")):
         if file:
@@ -107,15 +94,8 @@ def write_samples(
 def write_rows(rows: Sequence[ReportRow], file: str, stores: Sequence[str] | None = None) -> None:
     """The rows in the format that the file's suffix says; it appears whole or not at all.
 
-    CSV and Parquet hold every column, Markdown and LaTeX the tables for readers.
-
-    Args:
-        rows: of reports.
-        file: where they go.
-        stores: each row's store, where there are several.
-
-    Raises:
-        InvalidValue: it cannot be written.
+    CSV and Parquet hold every column, Markdown and LaTeX the tables for readers. `stores` names
+    each row's store, where there are several.
     """
     suffix = Path(file).suffix.lower()
     if suffix in (".csv", ".parquet"):

@@ -6,6 +6,7 @@ the names of what is counted, and the largest difference is named whether it is 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -47,7 +48,7 @@ def _length(plain: list[ReportRow]) -> str:
     text = f"No difference in output length is clear in {_count(known)}"
     if claimed:
         text = f"Outputs are clearly {claimed} of {_count(known)}"
-    largest = max(known, key=_distance)
+    largest = max(known, key=lambda row: abs(math.log(row.length_ratio.estimate or 1.0)))
     ratio = largest.length_ratio
     if not ratio.differs:
         return text + "; every output is as long as full attention's"
@@ -58,12 +59,6 @@ def _length(plain: list[ReportRow]) -> str:
         text += f" [{ratio.low:.2f}, {ratio.high:.2f}]"
     cut = f", {largest.capped} of {largest.samples} cut at the cap" if largest.capped else ""
     return f"{text} ({_name(largest, plain)}{cut})"
-
-
-def _distance(row: ReportRow) -> float:
-    """How far a length ratio is from 1, a half as far as a double."""
-    ratio = row.length_ratio.estimate or 0.0
-    return max(ratio, 1 / ratio) if ratio else 0.0
 
 
 def _cost(plain: list[ReportRow]) -> str:
@@ -88,8 +83,16 @@ def _cost(plain: list[ReportRow]) -> str:
 def _others(rows: list[ReportRow]) -> str:
     """What the shown detector does without a penalty, and what each penalty does."""
     parts = []
-    sparse = [row for row in rows if row.is_sparse and row.role == "method"]
-    watched = by_detector([r for r in sparse if r.penalty == "none" and _saving(r) is not None])
+    watched = by_detector(
+        [
+            row
+            for row in rows
+            if row.is_sparse
+            and (row.role, row.penalty) == ("method", "none")
+            and row.detector_effect is not None
+            and row.detector_effect.tokens.estimate is not None
+        ]
+    )
     shown = shown_detector([row for part in watched.values() for row in part.values()])
     if shown is not None:
         effects = [row.detector_effect for row in watched[shown].values()]
@@ -103,21 +106,18 @@ def _others(rows: list[ReportRow]) -> str:
             text += f", loses {lost} of {effect.solved:,} right answers and gains {gained}"
         parts.append(f"{text} over {_count(effects)}")
     for penalty, part in by_penalty(rows).items():
-        known = [row for row in part if row.detector == "none" and _changed(row)]
+        known = [
+            row
+            for row in part
+            if row.detector == "none"
+            and row.penalty_effect is not None
+            and row.penalty_effect.length_ratio.estimate is not None
+        ]
         if known:
             claimed = _claimed(known, "longer", "shorter")
             claimed = claimed or "neither clearly longer nor clearly shorter in any"
             parts.append(f"with penalty {penalty} outputs are {claimed} of {_count(known)}")
     return capital("; ".join(parts))
-
-
-def _saving(row: ReportRow) -> float | None:
-    return None if row.detector_effect is None else row.detector_effect.tokens.estimate
-
-
-def _changed(row: ReportRow) -> bool:
-    effect = row.penalty_effect
-    return effect is not None and effect.length_ratio.estimate is not None
 
 
 def _claimed(rows: Sequence[ReportRow], *claims: str) -> str:

@@ -10,7 +10,7 @@ not complete is compared with nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite, log
 from typing import Any
@@ -72,9 +72,6 @@ def summarise_pooled(
 
     A level alone often has too few problems to say anything. Without detectors, and only of
     configurations that every data set has; none where there is one data set.
-
-    Args:
-        samples, seed, factor: as `summarise` takes them.
     """
     datasets: dict[str, set[str]] = defaultdict(set)
     groups: dict[tuple[object, ...], list[Sample]] = defaultdict(list)
@@ -141,7 +138,10 @@ def _row(
     most = None if factor is None else log(factor)
     status = [sample.status for sample in samples]
     n, solved = accuracy(usable)
-    timed = _comparable([*usable, *(partner for _, partner in pairs)])
+    # Seconds are comparable within one sweep of one worker, in batches of one size.
+    settings = {setting(sample) for sample in (*usable, *(partner for _, partner in pairs))}
+    is_timed = len(settings) == 1 and None not in settings
+    known_keys = [s.keys_kept_max for s in usable if s.keys_kept_max is not None]
     has_detector, has_penalty = first.detector != "none", first.penalty != "none"
     return ReportRow(
         model=first.model,
@@ -167,11 +167,11 @@ def _row(
         mean_tokens=mean_tokens(usable, bootstrap),
         **_against_full(pairs, bootstrap, most),
         keys_read_per_solved=cost_per_solved(usable, keys_read_of),
-        keys_kept_max=_maximum(sample.keys_kept_max for sample in usable),
+        keys_kept_max=max(known_keys, default=None),
         keys_read_mean=mean(sample.keys_read_mean for sample in usable),
         compression_ratio=compression_ratio(usable, bootstrap),
         repetition_rate=mean(sample.repeated for sample in usable),
-        decode_sec=mean(sample.decode_sec for sample in usable) if timed else None,
+        decode_sec=mean(sample.decode_sec for sample in usable) if is_timed else None,
         claims=(),
         caps=() if has_detector else _smaller_caps(usable, pairs, bootstrap),
         pass_at=pass_at(usable, bootstrap),
@@ -182,10 +182,6 @@ def _row(
         if has_penalty
         else None,
     )
-
-
-def _maximum(values: Iterable[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)
 
 
 def _against_full(pairs: Pairs, bootstrap: Bootstrap, most: float | None) -> dict[str, Any]:
@@ -228,11 +224,3 @@ def _at_cap(sample: Sample, at: int) -> Sample:
         correct=cut.correct,
         keys_read=cut.keys_read,
     )
-
-
-def _comparable(samples: list[Sample]) -> bool:
-    """Whether the seconds of these samples were measured alike: in one sweep, by one worker, in
-    batches of one size.
-    """
-    settings = {setting(sample) for sample in samples}
-    return len(settings) == 1 and None not in settings

@@ -123,12 +123,8 @@ def length_ratio(pairs: Pairs, bootstrap: Bootstrap, most: float | None) -> Rati
     """exp of the mean over problems of the mean of their clipped logs, and its sign-flip test.
 
     The first of a pair is cut where it is `most` longer than the second: what is cut on one side is
-    cut on the other, so that equal distributions have mean 0.
-
-    Args:
-        pairs: of which the lengths can be divided, see `with_lengths`.
-        bootstrap: gives the interval.
-        most: the log of the cap's factor; None where the cap is a number of tokens.
+    cut on the other, so that equal distributions have mean 0. `most` is the log of the cap's
+    factor; None where the cap is a number of tokens.
     """
     bound = math.inf if most is None else most
 
@@ -196,10 +192,7 @@ def spared(pairs: Pairs, count: Callable[[Sample], int | None], bootstrap: Boots
 def detector_effect(pairs: Pairs, bootstrap: Bootstrap, *, pooled: bool = False) -> DetectorEffect:
     """What a detector, the first of each pair, changes of the same trace left alone, the second.
 
-    Args:
-        pairs: of whatever configurations.
-        bootstrap: gives the interval of tokens saved, and of the change where it is pooled.
-        pooled: of several configurations, which share problems: those are resampled.
+    `pooled` pairs are of several configurations, which share problems: those are resampled.
     """
     known = [(left, right) for left, right in pairs if None not in (left.tokens, right.tokens)]
     change = accuracy_change(known, bootstrap.seed)

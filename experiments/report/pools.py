@@ -5,14 +5,14 @@ alone.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.report.bootstrap import Bootstrap
 from experiments.report.calibration import Clean, FalseStops, false_stops
 from experiments.report.pairs import Pairs, detector_effect, judged, moves, problem_of, spared
-from experiments.report.row import DetectorAction, DetectorEffect
-from experiments.report.statistics import LEVEL, Interval, change_p, holm
+from experiments.report.row import DetectorEffect
+from experiments.report.statistics import LEVEL, Interval, change_p, corrected
 from experiments.store.samples.sample import Key, Sample, is_usable
 
 
@@ -51,30 +51,14 @@ class DetectorPool:
     full: FalseStops
 
 
-def paired_traces(samples: Iterable[Sample]) -> dict[tuple[Key, DetectorAction], Pairs]:
-    """Every detector's samples with the same traces left alone.
-
-    By configuration, and detector and action.
-    """
-    every = list(samples)
-    unwatched = {sample.run: sample for sample in every if sample.detector == "none"}
-    groups: dict[tuple[Key, DetectorAction], Pairs] = defaultdict(list)
-    for sample in every:
-        if sample.detector != "none" and (plain := unwatched.get(sample.run)) is not None:
-            groups[sample.key, (sample.detector, sample.action)].append((sample, plain))
-    return groups
-
-
 def detector_pools(samples: Sequence[Sample], seed: int) -> list[DetectorPool]:
-    """A pool for each model, penalty, detector and action, in the order of the samples.
-
-    Args:
-        samples: of a study.
-        seed: of the bootstrap.
-    """
+    """A pool for each model, penalty, detector and action, in the order of the samples."""
+    unwatched = {sample.run: sample for sample in samples if sample.detector == "none"}
     groups: dict[tuple[str, str, str, str], Pairs] = defaultdict(list)
-    for (key, (detector, action)), pairs in paired_traces(samples).items():
-        groups[key[0], key[2], detector, action] += pairs
+    for sample in samples:
+        if sample.detector != "none" and (plain := unwatched.get(sample.run)) is not None:
+            key = sample.model, sample.penalty, sample.detector, sample.action
+            groups[key].append((sample, plain))
     bootstrap = Bootstrap(seed)
     return [
         _pool(key, pairs, bootstrap)
@@ -110,12 +94,10 @@ def _pool(key: tuple[str, str, str, str], pairs: Pairs, bootstrap: Bootstrap) ->
 
 def _losing(cells: Mapping[Key, Pairs], seed: int) -> tuple[str, ...]:
     moved = [moves(pairs) for pairs in cells.values()]
-    corrected = holm([change_p(part, seed) for part in moved])
+    p_values = corrected([change_p(part, seed) for part in moved], "holm")
     return tuple(
         f"{backend} {budget} on {dataset}"
-        for (_, dataset, _, backend, budget, _), part, p in zip(
-            cells, moved, corrected, strict=True
-        )
+        for (_, dataset, _, backend, budget, _), part, p in zip(cells, moved, p_values, strict=True)
         if sum(change for _, change in part) < 0 and p <= 1 - LEVEL
     )
 

@@ -42,12 +42,7 @@ class Report:
 
 
 def make_report(study: Study, samples: Sequence[Sample]) -> Report:
-    """Sum up the samples of a study.
-
-    Args:
-        study: what was decoded.
-        samples: see `Study.samples`.
-    """
+    """Sum up the samples of a study, see `Study.samples`."""
     seed, factor = study.config.seed, study.config.cap_factor
     rows = summarise(samples, seed, factor)
     return Report(

@@ -29,9 +29,7 @@ class DetectorEffect:
         fired: traces in which it gave a verdict, whatever followed.
         tokens: share of the tokens paid that it saves; what was dropped again was paid, too.
         correct, incorrect: the same over the traces solved, and not solved, without it.
-        paid, paid_without: tokens paid under it and without it.
         solved: judged traces solved without it.
-        change: of accuracy, with the traces of those that it loses, and of the others it gains.
     """
 
     fired: int
@@ -68,10 +66,7 @@ class DetectorEffect:
 class PenaltyEffect:
     """What a penalty changes against the same backend, budget and detector without it.
 
-    Attributes:
-        length_ratio: mean over problems of the ratio of lengths.
-        change: of accuracy.
-        loops: change of the share of outputs with a block repeated 20 times.
+    `loops` is the change of the share of outputs with a block repeated 20 times.
     """
 
     length_ratio: Ratio
@@ -81,11 +76,7 @@ class PenaltyEffect:
 
 @dataclass(frozen=True)
 class AtCap:
-    """What a row would be at a smaller cap; its fields mean what they mean in a `ReportRow`.
-
-    Attributes:
-        factor: the cap, times full attention's length.
-    """
+    """What a `ReportRow` would be at a smaller cap, `factor` times full attention's length."""
 
     factor: int
     capped: int

@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,11 +43,9 @@ class Interval:
 
 @dataclass(frozen=True)
 class Ratio(Interval):
-    """A ratio of two sides of pairs, with its test.
+    """A ratio of two sides of pairs, with p of the exact test that swaps the sides of problems.
 
-    Attributes:
-        p: two-sided, of the exact test that swaps the sides of problems; None without pairs.
-        differs: problems whose two sides differ; of fewer than six there is no interval.
+    Of fewer than six problems that differ there is no interval.
     """
 
     p: float | None = None
@@ -55,11 +54,9 @@ class Ratio(Interval):
 
 @dataclass(frozen=True)
 class Change(Interval):
-    """A change of accuracy between two sides of pairs, with its test; None without scored pairs.
+    """A change of accuracy between two sides of pairs, with p of the exact McNemar test.
 
-    Attributes:
-        p: two-sided, of the exact McNemar test, samples of one problem together.
-        lost, gained: pairs that the second side alone solves, and the first.
+    `lost` and `gained` are pairs that the second side alone solves, and the first.
     """
 
     p: float | None = None
@@ -86,11 +83,6 @@ def tango(lost: float, gained: float, n: float) -> Interval:
 
     Tango's score interval (Statistics in Medicine 17, 1998): all changes that the score test of
     paired shares does not reject. Unlike Wald's it is right with few pairs that differ, or none.
-
-    Args:
-        lost: pairs solved before and not after.
-        gained: pairs solved after and not before.
-        n: pairs, those that agree counted.
     """
     if not n:
         return NOTHING
@@ -145,9 +137,7 @@ def mcnemar(lost: int, gained: int) -> float:
 def change_p(moved: Sequence[tuple[str, int]], seed: int) -> float:
     """Two-sided exact p of a change, samples of one problem together.
 
-    Args:
-        moved: of each sample its problem and 1 gained, -1 lost, 0 as before.
-        seed: of draws, where there are too many problems to enumerate.
+    `moved` holds of each sample its problem and 1 gained, -1 lost, 0 as before.
     """
     sums: dict[str, int] = {}
     for problem, change in moved:
@@ -163,10 +153,6 @@ def sign_flips(changes: Sequence[float], seed: int) -> float:
 
     Under no change each problem's change is as likely its opposite (Fisher, 1935); with changes of
     one size it is the exact McNemar test. See `swaps` for how many signs are tried.
-
-    Args:
-        changes: of each problem, its samples together.
-        seed: of the draws, where there are too many problems to enumerate.
     """
     moved = np.asarray([change for change in changes if change], np.float64)
     return swaps(np.stack([moved, -moved], axis=1), lambda sums: sums[0], seed)
@@ -231,24 +217,13 @@ def _swapped(n: int, seed: int) -> Iterator[Floats]:
         left -= here
 
 
-def holm(p: Sequence[float]) -> list[float]:
-    """Each p after Holm's correction for all of them (Scandinavian Journal of Statistics 6, 1979).
+def corrected(p: Sequence[float], method: Literal["holm", "fdr_bh"]) -> list[float]:
+    """Each p after correction for all of them.
 
-    What stays at or below a level then is wrong anywhere among them with at most that chance.
+    Holm (Scandinavian Journal of Statistics 6, 1979): what stays at or below a level is wrong
+    anywhere among them with at most that chance. Benjamini and Hochberg (JRSS B 57, 1995): of what
+    stays, at most that share is expected to be wrong.
     """
-    return _corrected(p, "holm")
-
-
-def benjamini_hochberg(p: Sequence[float]) -> list[float]:
-    """Each p after Benjamini and Hochberg's correction (JRSS B 57, 1995).
-
-    Of what stays at or below a level then, at most that share is expected to be wrong; where there
-    is no effect at all, the chance that anything stays is at most the level.
-    """
-    return _corrected(p, "fdr_bh")
-
-
-def _corrected(p: Sequence[float], method: str) -> list[float]:
     from statsmodels.stats.multitest import multipletests
 
     return [float(value) for value in multipletests(p, method=method)[1]] if len(p) else []

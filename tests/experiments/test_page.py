@@ -15,7 +15,7 @@ from reports import small_report
 
 from experiments.report.charts import chart_sets
 from experiments.report.page import page
-from experiments.report.page.traces import COLUMNS, by_worth, page_runs, spelled
+from experiments.report.page.traces import COLUMNS, spelled
 from experiments.report.report import Report
 from experiments.report.tables import every_grid
 from experiments.store import manifest
@@ -73,18 +73,8 @@ def test_what_does_not_fit_is_left_out_and_counted(report: Report, tmp_path: Pat
     html, file = written(report, tmp_path, most=whole.size // 2)
     assert 0 < file.packed < file.of
     assert file.size <= whole.size // 2
-    assert f"{file.packed} of {file.of} runs: of every configuration" in html
+    assert f"{file.packed} of {file.of} runs: the first problems of every data set" in html
     assert len(blocks(html)["index"]["runs"]) == file.packed
-
-
-def test_full_attention_comes_before_its_partners_and_every_kind_first(report: Report) -> None:
-    runs = page_runs(report.samples)
-    order = list(by_worth(runs))
-    assert sorted(map(id, order)) == sorted(map(id, runs))
-    first = {run.plain.pair: run for run in reversed(order)}
-    assert all(run.is_full for run in first.values())
-    keys = {run.plain.key for run in runs}
-    assert {run.plain.key for run in order[: 2 * len(keys)]} == keys
 
 
 def test_lengths_are_those_a_browser_counts() -> None:

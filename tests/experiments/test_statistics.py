@@ -20,10 +20,9 @@ from experiments.report.bootstrap import Bootstrap
 from experiments.report.statistics import (
     NOTHING,
     Interval,
-    benjamini_hochberg,
     change_p,
+    corrected,
     effective,
-    holm,
     mcnemar,
     sign_flips,
     tango,
@@ -40,9 +39,9 @@ def test_library_intervals_and_tests_take_what_we_have() -> None:
     assert wilson(10, 10).high == 1
     assert mcnemar(0, 0) == 1
     assert mcnemar(4, 1) == pytest.approx(12 / 32)
-    assert (holm([]), benjamini_hochberg([])) == ([], [])
-    assert holm([0.01, 0.04, 0.2]) == pytest.approx([0.03, 0.08, 0.2])
-    assert benjamini_hochberg([0.01, 0.04, 0.2]) == pytest.approx([0.03, 0.06, 0.2])
+    assert corrected([], "holm") == []
+    assert corrected([0.01, 0.04, 0.2], "holm") == pytest.approx([0.03, 0.08, 0.2])
+    assert corrected([0.01, 0.04, 0.2], "fdr_bh") == pytest.approx([0.03, 0.06, 0.2])
 
 
 def score(lost: int, gained: int, n: int, delta: float) -> float:

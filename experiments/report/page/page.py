@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
 from experiments.report.charts import ChartSet
-from experiments.report.page.traces import RULE, TraceBlocks, pack
+from experiments.report.page.traces import TraceBlocks, pack
 from experiments.report.tables.grid import Grid, escape, html_table
 from experiments.store.files.filesystem import require_file, write_atomically
 
@@ -98,7 +98,7 @@ def _page(
     grids = ("".join(html_table(grid, at) for at, grid in group) for _, group in groups)
     shown = f"All {packed.of:,} runs that have a text."
     if packed.packed < packed.of:
-        shown = f"{packed.packed:,} of {packed.of:,} runs: {RULE}."
+        shown = f"{packed.packed:,} of {packed.of:,} runs: the first problems of every data set."
     parts = {
         "policy": f"default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"style-src {_hash(style)}; script-src {_hash(script)}",

@@ -7,17 +7,17 @@ import codecs
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, pairwise, takewhile, zip_longest
+from itertools import chain, pairwise, takewhile, zip_longest
 
 from experiments.grid.answers import last_boxed
 from experiments.report.names import detector_name, series
-from experiments.report.row import DetectorAction, ReportRow
+from experiments.report.row import ReportRow
 from experiments.report.tables.backends import parts
 from experiments.store.samples.replay import with_text
-from experiments.store.samples.sample import Key, Sample, is_usable
-from experiments.store.store import Store
+from experiments.store.samples.sample import Sample, is_usable
+from experiments.store.store import Record, Store
 from lil import Trace
 
 #: What the page has of a run before its block is read, in this order.
@@ -26,30 +26,8 @@ COLUMNS = (
     "tokens", "correct", "status", "fired",
 )  # fmt: skip
 
-#: Stands on the page where it cannot show all.
-RULE = (
-    "of every configuration the longest run, the shortest, one wrong though full attention is "
-    "right and one where each detector fired, then runs in the order of the problems; each with "
-    "full attention's of the same problem"
-)
-
 #: Characters of the page around a block, at most, and of the index about a run, in most cases.
 _AROUND, _LINE = 80, 100
-
-Pair = tuple[str, str, str, int]
-
-
-@dataclass(frozen=True)
-class PageRun:
-    """A run of which there is a text: its sample as decoded, and under each detector."""
-
-    plain: Sample
-    watched: tuple[Sample, ...]
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the others of its problem are measured against it."""
-        return (self.plain.backend, self.plain.penalty) == ("full", "none")
 
 
 @dataclass(frozen=True)
@@ -73,64 +51,10 @@ class TraceBlocks:
         return sum(len(block) + _AROUND for block in [self.index, *self.blocks])
 
 
-# ---------------------------------------------------------------- which runs
-
-
-def page_runs(samples: Sequence[Sample]) -> list[PageRun]:
-    """Every run that has a text, in the order of the samples."""
-    by_run: dict[tuple[object, ...], list[Sample]] = defaultdict(list)
-    for sample in filter(is_usable, samples):
-        by_run[sample.run].append(sample)
-    return [
-        PageRun(sample, tuple(other for other in by_run[sample.run] if other.detector != "none"))
-        for sample in samples
-        if sample.detector == "none" and is_usable(sample)
-    ]
-
-
-def by_worth(runs: Sequence[PageRun]) -> Iterator[PageRun]:
-    """All of them, those a page should rather have first, full attention's before its partners.
-
-    Configurations take turns, so that none is left without while another has two.
-    """
-    full = {run.plain.pair: run for run in runs if run.is_full}
-    configurations: dict[Key, list[PageRun]] = defaultdict(list)
-    for run in runs:
-        configurations[run.plain.key].append(run)
-    turns = zip_longest(*(_examples(part, full) for part in configurations.values()))
-    seen: set[int] = set()
-    for run in filter(None, chain.from_iterable(turns)):
-        for either in filter(None, (full.get(run.plain.pair), run)):
-            if id(either) not in seen:
-                seen.add(id(either))
-                yield either
-
-
-def _examples(runs: list[PageRun], full: Mapping[Pair, PageRun]) -> list[PageRun | None]:
-    """An example of every kind, in the same places for all configurations, then all runs."""
-
-    def is_lost(run: PageRun) -> bool:
-        partner = full.get(run.plain.pair)
-        return run.plain.correct is False and partner is not None and bool(partner.plain.correct)
-
-    by_length = sorted(runs, key=lambda run: run.plain.tokens or 0)
-    fired: dict[DetectorAction, PageRun | None] = {}
-    for run in runs:
-        for sample in run.watched:
-            pair = sample.detector, sample.action
-            if fired.get(pair) is None:
-                fired[pair] = run if sample.stopped_at is not None else None
-    lost = next(filter(is_lost, runs), None)
-    return [by_length[-1], by_length[0], lost, *fired.values(), *runs]
-
-
-# ---------------------------------------------------------------- as text
-
-
 def pack(
     store: Store, samples: Sequence[Sample], rows: Sequence[ReportRow], limit: int
 ) -> TraceBlocks:
-    """As many runs as fit, those `by_worth` gives first.
+    """As many problems as fit, each with all of its runs; data sets take turns.
 
     Args:
         store: where their traces are.
@@ -138,55 +62,75 @@ def pack(
         rows: of the same samples; they know what tells backends of one name apart.
         limit: characters that index and blocks may have together.
     """
-    runs = page_runs(samples)
-    packer = _Packer(store, runs, rows)
-    size = 0
-    packed = []
-    for run in by_worth(runs):
-        packed.append(run)
-        size += len(_deflated(packer.text(run))) + _LINE
+    packer = _Packer(store, samples, rows)
+    problems: dict[tuple[str, str, str, int], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        if sample.detector == "none" and is_usable(sample):
+            problems[sample.pair].append(sample)
+    turns: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for at, (model, dataset, *_) in enumerate(problems):
+        turns[model, dataset].append(at)
+    runs, blocks, size = list(problems.values()), dict[int, str](), _AROUND
+    for at in chain.from_iterable(zip_longest(*turns.values())):
+        if at is None:
+            continue
+        block = packer.block(runs[at])
+        size += len(block) + _AROUND + _LINE * len(runs[at])
         if size > limit:
             break
-    while True:  # the texts of a problem compress better together, its index line adds to them
-        blocks = packer.blocks(packed)
-        if blocks.size <= limit or not packed:
-            return blocks
-        packed = packed[: min(len(packed) - 1, len(packed) * limit // blocks.size)]
+        blocks[at] = block
+    lines = [
+        [number, place, *packer.line(sample)]
+        for number, at in enumerate(sorted(blocks))
+        for place, sample in enumerate(runs[at])
+    ]
+    index = _deflated(_json({"columns": COLUMNS, "runs": lines}))
+    ordered = [blocks[at] for at in sorted(blocks)]
+    return TraceBlocks(index, ordered, len(lines), sum(map(len, runs)))
 
 
 class _Packer:
-    """Makes blocks of runs; `text` has to have seen a run, full attention's before its partners."""
+    """Makes a block of a problem's runs, and index lines of them."""
 
-    def __init__(self, store: Store, runs: Sequence[PageRun], rows: Sequence[ReportRow]) -> None:
-        self.store, self.runs = store, runs
-        pairs = list(dict.fromkeys((s.detector, s.action) for run in runs for s in run.watched))
-        self.detectors = {pair: detector_name(*pair, pairs) for pair in pairs}
+    def __init__(self, store: Store, samples: Sequence[Sample], rows: Sequence[ReportRow]) -> None:
+        self.store = store
+        self.watched: dict[tuple[object, ...], list[Sample]] = defaultdict(list)
+        for sample in samples:
+            if sample.detector != "none" and is_usable(sample):
+                self.watched[sample.run].append(sample)
+        pairs = {(s.detector, s.action): None for part in self.watched.values() for s in part}
+        self.detectors = {pair: detector_name(*pair, list(pairs)) for pair in pairs}
         self.labels = {
             row.key: label
             for part in parts(rows)
             for label, line in series(part).items()
             for row in line
         }
-        self.full: dict[Pair, tuple[int, ...]] = {}  # tokens of full attention's
-        self.texts: dict[int, str] = {}
-        self.prompts: dict[Pair, str] = {}
 
-    def text(self, run: PageRun) -> str:
-        """What a block says of a run, as JSON."""
-        plain = run.plain
-        record = self.store.get(plain.record or "")
+    def block(self, runs: Sequence[Sample]) -> str:
+        """Prompt, gold answer and runs of a problem."""
+        traces = [record.trace() for record in map(self._record, runs)]
+        both = list(zip(runs, traces, strict=True))
+        full = next((t.new_ids[: s.tokens] for s, t in both if _is_full(s)), None)
+        values = {
+            "prompt": traces[0].prompt_bytes.decode(errors="replace"),
+            "gold": runs[0].gold,
+            "runs": [self._run(sample, trace, full) for sample, trace in both],
+        }
+        return _deflated(_json(values))
+
+    def _record(self, sample: Sample) -> Record:
+        record = self.store.get(sample.record or "")
         assert record is not None, "a run with a sample is in the store"
-        trace, tokens = record.trace(), plain.tokens or 0
+        return record
+
+    def _run(self, plain: Sample, trace: Trace, full: tuple[int, ...] | None) -> dict[str, object]:
+        tokens = plain.tokens or 0
         pieces = trace.pieces[:tokens] if tokens < trace.tokens else trace.text_pieces
         text, lengths = spelled(pieces)
-        ids = trace.new_ids[:tokens]
-        if run.is_full:
-            self.full[plain.pair] = ids
-        self.prompts.setdefault(plain.pair, trace.prompt_bytes.decode(errors="replace"))
-        partner = self.full.get(plain.pair)
         watched = [
             {
-                "name": self._name(sample),
+                "name": self.detectors[sample.detector, sample.action],
                 "action": sample.action,
                 "at": sample.stopped_at,
                 "tokens": sample.tokens,
@@ -194,55 +138,32 @@ class _Packer:
                 "correct": sample.correct,
                 "text": self._continued(sample, plain, text),
             }
-            for sample in run.watched
+            for sample in self.watched[plain.run]
         ]
-        values = {
-            "id": record.id,
+        return {
+            "id": plain.record,
             "text": text,
             "lengths": lengths,
             "answer": plain.answer if plain.answer is not None else last_boxed(text),
             "finish": plain.finish,
-            "parts": None if partner is None else _parting(ids, partner),
+            "parts": None if full is None else _parting(trace.new_ids[:tokens], full),
             "curve": [point for point in plain.curve if point[0] is not None],
             "keys": _keys(trace, tokens),
             "watched": watched,
         }
-        self.texts[id(run)] = _json(values)
-        return self.texts[id(run)]
 
-    def blocks(self, packed: Sequence[PageRun]) -> TraceBlocks:
-        """Problems in the order of the samples, full attention first of each."""
-        place = {id(run): at for at, run in enumerate(self.runs)}
-        first: dict[Pair, int] = {}
-        for at, run in enumerate(self.runs):
-            first.setdefault(run.plain.pair, at)
-        ordered = sorted(packed, key=lambda run: (first[run.plain.pair], place[id(run)]))
-        index: list[list[object]] = []
-        blocks: list[str] = []
-        for pair, group in groupby(ordered, key=lambda run: run.plain.pair):
-            part = list(group)
-            index += [[len(blocks), at, *self._line(run)] for at, run in enumerate(part)]
-            head = _json({"prompt": self.prompts[pair], "gold": part[0].plain.gold})
-            texts = ",".join(self.texts[id(run)] for run in part)
-            blocks.append(_deflated(f'{head[:-1]},"runs":[{texts}]}}'))
-        lines = _deflated(_json({"columns": COLUMNS, "runs": index}))
-        return TraceBlocks(lines, blocks, len(packed), len(self.runs))
-
-    def _line(self, run: PageRun) -> list[object]:
-        plain = run.plain
+    def line(self, plain: Sample) -> list[object]:
+        """`COLUMNS` of a run but for its block and place."""
         fired = {
-            self._name(sample): sample.stopped_at
-            for sample in run.watched
+            self.detectors[sample.detector, sample.action]: sample.stopped_at
+            for sample in self.watched[plain.run]
             if sample.stopped_at is not None
         }
         return [
             plain.model, plain.dataset, plain.item_id, plain.sample_index, self.labels[plain.key],
-            plain.budget, plain.penalty, run.is_full, plain.tokens, plain.correct, plain.status,
+            plain.budget, plain.penalty, _is_full(plain), plain.tokens, plain.correct, plain.status,
             fired,
         ]  # fmt: skip
-
-    def _name(self, sample: Sample) -> str:
-        return self.detectors[sample.detector, sample.action]
 
     def _continued(self, sample: Sample, plain: Sample, text: str) -> str | None:
         """The text of a run that went on after a verdict; None where the run's own begins so."""
@@ -250,6 +171,11 @@ class _Packer:
             return None
         (filled,) = with_text([sample], self.store)
         return None if text.startswith(filled.text or "") else filled.text
+
+
+def _is_full(sample: Sample) -> bool:
+    """Whether the others of its problem are measured against it."""
+    return (sample.backend, sample.penalty) == ("full", "none")
 
 
 def _json(values: object) -> str:

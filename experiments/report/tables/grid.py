@@ -126,12 +126,7 @@ def _numbered(grid: Grid, longest: int = 12) -> Grid:
 
 
 def html_table(grid: Grid, number: int) -> str:
-    """The table for a page; each line has its labels, for screen readers as well.
-
-    Args:
-        grid: what it shows.
-        number: its own on the page.
-    """
+    """The table for a page by its `number`; each line has its labels, for screen readers too."""
     head = "".join(
         f'<th scope="col"{_RIGHT if at >= grid.labels else ""}>{escape(name)}</th>'
         for at, name in enumerate(grid.columns)

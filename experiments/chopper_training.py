@@ -66,7 +66,10 @@ def labelled(
         if run.configuration.role != "null" and (record := study.usable(run)) is not None:
             trace = _cut(record.trace(), study.cap(run))
             parts = chunks(trace.text_pieces)
-            texts = [_text(trace, chunk) for chunk in parts]
+            texts = [
+                b"".join(trace.pieces[chunk.start : chunk.end]).decode(errors="replace")
+                for chunk in parts
+            ]
             first = labeller.salad_from(texts)
             traces.append(ChunkedTrace(run, trace, tuple(parts), first, torch.zeros(0, 0)))
         if on_run is not None:
@@ -81,10 +84,6 @@ def _cut(trace: Trace, cap: int) -> Trace:
     return replace(trace, new_ids=ids, pieces=pieces, finish="length", evidence=None)
 
 
-def _text(trace: Trace, chunk: Chunk) -> str:
-    return b"".join(trace.pieces[chunk.start : chunk.end]).decode(errors="replace")
-
-
 def with_states(
     loaded: LoadedModel,
     study: Study,
@@ -94,15 +93,11 @@ def with_states(
 ) -> list[ChunkedTrace]:
     """The same traces, in another order, with the hidden states they were decoded with."""
     # Where a penalty chose the tokens, the states are still the backend's.
-    groups: list[tuple[Backend, list[ChunkedTrace]]] = []
+    groups: dict[Backend, list[ChunkedTrace]] = {}
     for trace in traces:
-        backend = study.backend(trace.run.configuration)
-        group = next((group for other, group in groups if other == backend), None)
-        if group is None:
-            groups.append((backend, group := []))
-        group.append(trace)
+        groups.setdefault(study.backend(trace.run.configuration), []).append(trace)
     read = []
-    for backend, group in groups:
+    for backend, group in groups.items():
         decoded = [trace.trace for trace in group]
         size = study.config.batch_size
         states = chunk_states(loaded.model, backend, decoded, block, size, on_tokens)
@@ -146,13 +141,6 @@ def held_out_by_problem(
 
 def _problem(trace: ChunkedTrace) -> tuple[str, str]:
     return trace.run.configuration.dataset, trace.run.item_id
-
-
-def refuse_shared_problems(train: Sequence[ChunkedTrace], held_out: Sequence[ChunkedTrace]) -> None:
-    """Make sure that nothing is measured on a problem it was trained on."""
-    shared = set(map(_problem, train)) & set(map(_problem, held_out))
-    if shared:
-        raise InvalidValue("held-out", min(shared)[1], "other problems than those of the training")
 
 
 def fit(

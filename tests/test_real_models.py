@@ -101,15 +101,6 @@ def test_another_content_is_refused_and_nothing_is_left(piece, reason, index, fe
     assert not list((tmp_path / "out").iterdir())
 
 
-@pytest.mark.slow
-def test_a_damaged_archive_is_refused(index, fetch):
-    wheel = publish(index, 1, PIECES[0])
-    content = bytearray(wheel.read_bytes())
-    content[300] ^= 255
-    wheel.write_bytes(content)
-    assert "lil-tiny-part1==1.0" in fetch(2)[1]
-
-
 def test_a_package_that_would_be_built_is_not(index, fetch, tmp_path):
     """Of a source distribution alone its own code would be what builds it."""
     marker = tmp_path / "built"

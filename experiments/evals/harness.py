@@ -1,8 +1,4 @@
-"""The model `lil` of lm-evaluation-harness: its tasks under any backend, penalty and detector.
-
-The harness imports it through the entry point `lm_eval.models`, and `lil eval` registers it, since
-releases of the harness up to 0.4.13 look for no entry points.
-"""
+"""The model `lil` of lm-evaluation-harness: its tasks under any backend, penalty and detector."""
 
 from __future__ import annotations
 
@@ -26,17 +22,14 @@ from attention.errors import InvalidValue, check_int
 from experiments.evals.model_args import GenerationArguments, Until, configuration, text_before
 from experiments.grid import models
 from experiments.grid.detectors import build_detectors
-from experiments.grid.plan import (
-    build_backends,
-    build_penalties,
-)
+from experiments.grid.plan import build_backends, build_penalties
 
 #: What is added up over all generations and stands in the harness's results.
 _COSTS = ("tokens", "decoded_tokens", "prefill_sec", "decode_sec")
 
 
 def register() -> None:
-    """Make the name `lil` known to the harness in this process."""
+    """Make the name `lil` known to the harness, which up to 0.4.13 looks for no entry points."""
     register_model("lil")(LilLM)
 
 
@@ -90,7 +83,7 @@ class LilLM(TemplateLM):
         self.max_length = check_int("max_length", max_length or positions or 1 << 31, 2)
         self._device = device
         self._finished: Counter[str] = Counter()
-        self._spent: dict[str, list[float]] = defaultdict(list)
+        self._costs: dict[str, float] = defaultdict(int)
         self._read_likelihoods = False
 
     @classmethod
@@ -106,7 +99,6 @@ class LilLM(TemplateLM):
 
     def get_model_info(self) -> dict[str, Any]:
         """What stands in the harness's results: what was run, how it ended and what it cost."""
-        costs = {name: math.fsum(values) for name, values in self._spent.items()}
         about = {
             "model_digest": self.loaded.source.digest,
             "backend": self.method.identity(),
@@ -117,7 +109,7 @@ class LilLM(TemplateLM):
             "sparse": self.method.name != "full" and not self._read_likelihoods,
             "generations": self._finished.total(),
             "finish": dict(self._finished),
-            **costs,
+            **self._costs,
         }
         return {"lil": about}
 
@@ -170,26 +162,28 @@ class LilLM(TemplateLM):
         """The generated texts, cut before the first stop string."""
         answers: dict[int, str] = {}
         times: Counter[str] = Counter()
-        groups: dict[str, list[tuple[int, lil.Request]]] = defaultdict(list)
+        groups: dict[str, tuple[GenerationArguments, list[int], list[lil.Request]]] = {}
         for at, item in enumerate(requests):
             context, options = item.args
             generation = GenerationArguments.read(options, self.settings, self.max_gen_toks)
+            ids = self._context(context, generation.max_new_tokens)
             # Where a task wants several samples, the harness names the request so many times.
             name = f"{item.task_name}/{item.doc_id}/{item.idx}"
-            ids = self._context(context, generation.max_new_tokens)
-            request = lil.Request(ids, generation.max_new_tokens, name, times[name])
+            key = json.dumps(options, sort_keys=True, default=str)
+            _, places, group = groups.setdefault(key, (generation, [], []))
+            places.append(at)
+            group.append(lil.Request(ids, generation.max_new_tokens, name, times[name]))
             times[name] += 1
-            groups[json.dumps(options, sort_keys=True, default=str)].append((at, request))
+        special = self.tokenizer.all_special_ids
         with tqdm(total=len(requests), disable=disable_tqdm, desc="generate_until") as bar:
-            for group in groups.values():
-                options = requests[group[0][0]].args[1]
-                generation = GenerationArguments.read(options, self.settings, self.max_gen_toks)
-                for index, trace in self._stream([request for _, request in group], generation):
-                    at = group[index][0]
-                    answers[at] = text_before(
-                        trace, generation.until, self.tokenizer.all_special_ids
-                    )
-                    self._note(trace)
+            for generation, places, group in groups.values():
+                for index, trace in self._stream(group, generation):
+                    at = places[index]
+                    answers[at] = text_before(trace, generation.until, special)
+                    self._finished[trace.finish] += 1
+                    for name in _COSTS:
+                        self._costs[name] += getattr(trace, name) or 0
+                    self._costs["keys_read"] += trace.checks[-1].keys_read
                     self.cache_hook.add_partial("generate_until", requests[at].args, answers[at])
                     bar.update()
         return [answers[at] for at in range(len(requests))]
@@ -224,12 +218,6 @@ class LilLM(TemplateLM):
             beyond_positions=True,  # max_length bounds a context and its answer
             **generation.sampling,
         )
-
-    def _note(self, trace: lil.Trace) -> None:
-        self._finished[trace.finish] += 1
-        for name in _COSTS:
-            self._spent[name].append(getattr(trace, name) or 0.0)
-        self._spent["keys_read"].append(trace.checks[-1].keys_read)
 
     # Likelihood
 

@@ -16,19 +16,17 @@ from experiments.grid.presets import default_preset, load
 from lil import Detector, Trace, Verdict, Watcher
 
 #: Arguments and the keys of a configuration they stand for.
+_SAME = (
+    *("revision", "dtype", "device", "engine", "threads", "batch_size", "check_every"),
+    *("temperature", "top_k", "top_p", "seed", "weights"),
+)
 _KEYS = {
     "pretrained": "models",
     "backend": "backends",
     "budget": "budgets",
     "penalty": "penalties",
     "detector": "detectors",
-    **{
-        key: key
-        for key in (
-            *("revision", "dtype", "device", "engine", "threads", "batch_size", "check_every"),
-            *("temperature", "top_k", "top_p", "seed", "weights"),
-        )
-    },
+    **{key: key for key in _SAME},
 }
 _TABLES = ("backend_params", "penalty_params", "detector_params", "action_params")
 

@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import io
 import json
@@ -150,12 +149,13 @@ def generator(name: str) -> Generator:
 
 @functools.lru_cache(maxsize=32)
 def _generator(name: str) -> Generator:
-    if importlib.util.find_spec("reasoning_gym") is None:
+    try:
+        with _undisturbed():
+            importlib.import_module("reasoning_gym")
+            classes = importlib.import_module("reasoning_gym.factory").DATASETS
+    except ModuleNotFoundError as error:
         allowed = f"the package `{_PACKAGE}` (`scripts/setup gym` installs it)"
-        raise InvalidValue("dataset", name, allowed)
-    with _undisturbed():
-        importlib.import_module("reasoning_gym")
-        classes = importlib.import_module("reasoning_gym.factory").DATASETS
+        raise InvalidValue("dataset", name, allowed) from error
     version, spec = metadata.version(_PACKAGE), _spec(name)
     if spec.name not in classes:
         names = [PREFIX + other for other in sorted(classes.keys() - _REFUSED.keys())]
@@ -167,14 +167,9 @@ def _generator(name: str) -> Generator:
         reason = f"it evaluates text, which nobody has checked for {_PACKAGE} {version}"
     if reason is not None:
         raise InvalidValue("dataset", name, f"another generator of {_PACKAGE}: {reason}")
-    tuples = {f.name for f in dataclasses.fields(parameters) if isinstance(f.default, tuple)}
-    values = {
-        key: tuple(value) if key in tuples and isinstance(value, list) else value
-        for key, value in {"seed": 0, **spec.params}.items()
-    }
     try:
         with _undisturbed():
-            dataset = kind(config=parameters(**values))
+            dataset = kind(config=parameters(**{"seed": 0, **spec.params}))
             size = len(dataset)
     except Exception as error:  # whatever it makes of values
         allowed = f"parameters that {spec.name} takes ({_reason(error)})"

@@ -12,10 +12,8 @@ import attention
 from attention.errors import InvalidValue
 from attention.patching.attention_op import CALL
 
-#: The largest whole number that a scaled value may take, on both sides of zero.
-LARGEST = 127
-#: The number without sign that stands for zero.
-ZERO = 128
+#: The largest scaled value on both sides of zero, and the number without sign that is zero.
+LARGEST, ZERO = 127, 128
 # Rows of zeros are divided by it.
 _LEAST = 1e-30
 # Rows scaled together: more of them, as in prompts, would leave the processor's caches.

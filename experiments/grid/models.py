@@ -87,7 +87,9 @@ def find(
 
 def _located(name: str, revision: str | None, here: bool) -> ModelSource:
     if name in PACKAGED or is_gguf(name):
-        return _gguf(name)
+        path, sha256 = _gguf_path(name)
+        folder, identity = converted(name, path, sha256)
+        return ModelSource(name, str(folder), None, identity)
     location = name
     if name == REASONER:
         location = str(checkpoint_path())
@@ -99,12 +101,6 @@ def _located(name: str, revision: str | None, here: bool) -> ModelSource:
         allowed = f"{REASONER}, a folder or GGUF file that exists, or a hub id"
         raise InvalidValue("model", name, allowed, [REASONER, *PACKAGED])  # the hub is not asked
     return _hub(name, revision, here)
-
-
-def _gguf(name: str) -> ModelSource:
-    path, sha256 = _gguf_path(name)
-    folder, identity = converted(name, path, sha256)
-    return ModelSource(name, str(folder), None, identity)
 
 
 def _gguf_path(name: str) -> tuple[Path, str | None]:
@@ -161,8 +157,7 @@ def _hub(name: str, revision: str | None, here: bool) -> ModelSource:
             name, revision=revision, local_files_only=here, trust_remote_code=False
         )
     except Exception as error:  # the hub's client raises many kinds
-        reason = str(error).strip().split("\n")[0]
-        allowed = f"{REASONER}, a folder that exists, or a hub id that can be reached ({reason})"
+        allowed = f"{REASONER}, a folder, or a hub id that can be reached ({_reason(error)})"
         raise InvalidValue("model", name, allowed, [REASONER]) from error
     _require_causal(name, config.architectures, config.model_type)
     _require_own_kernels(name, [getattr(config, key, None) for key in _KERNELS])
@@ -181,18 +176,18 @@ def _require_own_kernels(name: str, implementations: list[object]) -> None:
 
 def _require_causal(name: str, architectures: Any, model_type: Any) -> None:
     """A model saved without its language-model head would load with a random one."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
     if not isinstance(architectures, (list, type(None))):
         raise InvalidValue("model", name, "a config.json with a list of architectures")
     architectures = [str(item) for item in architectures or ()]
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    allowed: set[str] = set()
+    causal: set[str] = set()
     for names in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
-        allowed.update([names] if isinstance(names, str) else names)
-    if not set(architectures) & allowed:
-        what = ", ".join(architectures) or f"model type {model_type}"
-        wanted = f"a model with a causal language-model head (it is {what})"
-        raise InvalidValue("model", name, wanted)
+        causal.update([names] if isinstance(names, str) else names)
+    if not set(architectures) & causal:
+        kind = ", ".join(architectures) or f"model type {model_type}"
+        allowed = f"a model with a causal language-model head (it is {kind})"
+        raise InvalidValue("model", name, allowed)
 
 
 def resolve_device(device: str) -> str:
@@ -238,7 +233,7 @@ def load_tokenizer(source: ModelSource, *, here: bool = False) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what is said, or the kind of what is not said."""
+    """The first line of an error's message, or its kind where it has none."""
     return str(error).strip().split("\n")[0] or type(error).__name__
 
 
@@ -288,7 +283,10 @@ def load(
 
 
 class Shelf:
-    """Room for one model: the one before is let go before the next is read."""
+    """Room for one model: it is let go before the next is read.
+
+    With a map `device` is known once the first model is loaded.
+    """
 
     def __init__(self, dtype: str, device: str, device_map: str | None = None) -> None:
         self.dtype, self.device, self.device_map = dtype, device, device_map
@@ -363,7 +361,6 @@ def find_tokenizer(name: str) -> Tokenizer:
     try:
         tokenizer = AutoTokenizer.from_pretrained(location, trust_remote_code=False)
     except Exception as error:  # the hub's client raises many kinds
-        reason = str(error).strip().split("\n")[0]
-        allowed = f"{REASONER}, a folder with a tokenizer, or a hub id ({reason})"
+        allowed = f"{REASONER}, a folder with a tokenizer, or a hub id ({_reason(error)})"
         raise InvalidValue("tokenizer", name, allowed, [REASONER]) from error
     return Tokenizer(name, tokenizer, token_bytes(tokenizer))

@@ -87,14 +87,10 @@ def require_room(
     if not long:
         return
     first = max(long, key=lambda prompt: prompt.tokens)
-    named = ", ".join(
-        f"{prompt.dataset} {prompt.item_id} ({prompt.tokens:,})" for prompt in long[:_NAMED]
-    )
-    more = f" and {len(long) - _NAMED} more" if len(long) > _NAMED else ""
-    others = f"; {len(long)} of {len(every)} are too long: {named}{more}" if len(every) > 1 else ""
-    allowed = (
-        f"fewer than the {most:,} positions of {model} (--beyond-positions goes on where they "
-        f"end){others}"
-    )
+    names = [f"{prompt.dataset} {prompt.item_id} ({prompt.tokens:,})" for prompt in long]
+    names[_NAMED:] = [f"{len(long) - _NAMED} more"] * (len(long) > _NAMED)
+    allowed = f"fewer than the {most:,} positions of {model} (--beyond-positions goes on behind)"
+    if len(every) > 1:
+        allowed += f"; {len(long)} of {len(every)} are too long: {', '.join(names)}"
     field = f"prompt of {first.item_id} in {first.dataset}"
     raise InvalidValue(field, f"{first.tokens} tokens", allowed)

@@ -23,7 +23,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from attention.errors import InvalidValue
 from attention.local_modules import import_typed
@@ -51,21 +51,6 @@ class Judgement:
     answer: str | None = None
 
 
-class Scorer(Protocol):
-    """What judges outputs and does not ship, found by its path."""
-
-    @property
-    def path(self) -> str:
-        """What a store calls it."""
-
-    @property
-    def digest(self) -> str:
-        """Of all that its judgements follow from."""
-
-    def judged(self, text: str, accepted: tuple[str, ...], item: str, ended: bool) -> Judgement:
-        """Judge an output; arguments as those of the function `judged`."""
-
-
 @dataclass(frozen=True)
 class OwnScorer:
     """A scorer of one's own.
@@ -81,13 +66,7 @@ class OwnScorer:
     score: Callable[[str, str], object] = field(repr=False)
     digest: str
 
-    def judged(
-        self,
-        text: str,
-        accepted: tuple[str, ...],
-        item: str,  # noqa: ARG002 - a function judges by output and answer
-        ended: bool,  # noqa: ARG002
-    ) -> Judgement:
+    def judged(self, text: str, accepted: tuple[str, ...], _item: str, _ended: bool) -> Judgement:
         """Right if the function accepts it with any of the answers."""
         for gold in accepted:
             try:
@@ -122,7 +101,8 @@ class GymScorer:
         return Judgement(right, stated.rule, stated.answer)
 
 
-#: Scorers that do not ship and were asked for, by path.
+Scorer: TypeAlias = OwnScorer | GymScorer
+#: Scorers that do not ship and that the user named, by path.
 Scorers: TypeAlias = Mapping[str, Scorer]
 NO_SCORERS: Scorers = {}
 

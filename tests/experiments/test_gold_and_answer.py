@@ -11,7 +11,6 @@ import pytest
 from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid.answers import last_boxed
-from experiments.grid.scoring import shown
 from experiments.store.store import Store
 
 SMALL = Path(__file__).parent / "data" / "small"
@@ -41,12 +40,6 @@ def test_in_samples_and_frames(store: Path, tmp_path: Path) -> None:
         assert row.gold == sample.gold
         assert row.correct == sample.correct
         assert row.answer == sample.answer if sample.correct else row.answer != row.gold
-
-
-def test_accepted_answers_as_a_text() -> None:
-    assert shown(None) is None
-    assert shown("5") == "5"
-    assert shown(("5", "five")) == "5 or five"
 
 
 def test_a_folder_that_is_no_store_has_no_frame(tmp_path: Path) -> None:

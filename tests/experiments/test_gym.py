@@ -56,7 +56,6 @@ class Config:
 class Sums:
     def __init__(self, config):
         config.validate()
-        assert isinstance(config.signs, tuple)
         self.config = config
 
     def __len__(self):
@@ -77,11 +76,6 @@ class Sums:
         return 1.0 if int(answer) == entry["metadata"]["sum"] else 0.01
 
 
-class Boards(Sums):
-    def __getitem__(self, at):
-        return {**super().__getitem__(at), "answer": None}
-
-
 class Torn(Sums):
     def __getitem__(self, at):
         raise RuntimeError("no board fits")
@@ -89,7 +83,6 @@ class Torn(Sums):
 
 DATASETS = {
     "sums": (Sums, Config),
-    "boards": (Boards, Config),
     "torn": (Torn, Config),
     "codeio": (Sums, Config),
 }
@@ -160,13 +153,10 @@ def test_a_name_is_kept_in_one_form() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("gym:", "gym:NAME"),
         ("gym:os.system", "gym:NAME"),
         ("gym:../x", "gym:NAME"),
-        ("gym:Sums", "gym:NAME"),
         ("gym:__import__('os')", "gym:chain_sum"),
         ("gym:sums(", r"NAME\(PARAMETER=VALUE\)"),
-        ("gym:sums(most=2020-01-01)", "numbers, texts"),
         ("gym:sums(most=inf)", "numbers, texts"),
     ],
 )
@@ -196,7 +186,7 @@ def test_what_the_package_has_not_is_refused(name: str, words: str) -> None:
 
 def test_without_the_package_its_extra_is_named(monkeypatch, capsys) -> None:
     _forget()
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setitem(sys.modules, "reasoning_gym", None)
     assert main(["sweep", "--dataset", "gym:sums", "--dry-run"]) == 2
     assert "the package `reasoning-gym` (`scripts/setup gym` installs it)" in " ".join(
         capsys.readouterr().err.split()
@@ -221,7 +211,6 @@ def test_problems_are_the_same_each_time_and_draw_from_nobody(capsys) -> None:
     assert (about["reasoning_gym"], about["of"], about["template"]) == ("9.1", 4, GYM_TEMPLATE)
     assert _set("gym:sums(seed=3, size=4)", 2).items == result.items[:2]
     assert _set("gym:sums(size=4)").items[3].question == result.items[0].question  # 0 + 3 = 3 + 0
-    assert _set("gym:boards", 1).items[0].gold == gym.ANY
     (item,) = _set("gym:sums", 1, scorer="stated").items
     assert item.scorer == "stated"
 
@@ -230,7 +219,7 @@ def test_an_identity_follows_from_generator_parameters_seed_and_version(site: Pa
     def ids(name: str) -> str:
         return _set(name, 1).items[0].id
 
-    names = ("gym:sums", "gym:boards", "gym:sums(seed=1)", "gym:sums(most=8)", "gym:sums(size=5)")
+    names = ("gym:sums", "gym:countdown", "gym:sums(seed=1)", "gym:sums(most=8)")
     result = [ids(name) for name in names]
     assert len(set(result)) == len(names)
     assert all(value.partition("/")[2].startswith("9.1/") for value in result)
@@ -253,11 +242,9 @@ def test_an_identity_follows_from_generator_parameters_seed_and_version(site: Pa
     [
         ("<answer>{sum}</answer>", False, True, "the last <answer></answer>"),
         ("<answer> **{sum}** </answer>", True, True, "the last <answer></answer>"),
-        ("\\boxed{{{sum}}}", True, True, "the last \\boxed{}"),
         ("The answer is {sum}.", True, True, 'the last "answer is"'),
         ("The answer is {sum}.", False, False, None),
         ("It makes {sum}", True, False, None),
-        ("<answer>99</answer>", True, False, "the last <answer></answer>"),
         ("<answer>near</answer>", True, False, "the last <answer></answer>"),
         ("<answer>no number</answer>", True, False, "the last <answer></answer>"),
         ("<answer>slow</answer>", True, False, "the last <answer></answer>"),
@@ -292,14 +279,6 @@ def test_an_answer_that_would_be_evaluated_is_of_harmless_characters(tmp_path: P
     ):
         assert not made.solves(attack, 0)
     assert not mark.exists()
-
-
-def test_what_runs_code_is_told_from_what_does_not() -> None:
-    assert gym.runs_code("x = eval('1')")
-    assert gym.runs_code("import sympy\nsympy.parse_expr(answer)")
-    assert gym.runs_code("pickle.loads(answer)")
-    assert not gym.runs_code("json.loads(answer)")
-    assert not gym.runs_code("def parse_expr(a): pass\nparse_expr(1)")
 
 
 # ---------------------------------------------------------------- stores
@@ -358,21 +337,6 @@ def test_what_cannot_judge_a_store_is_named(store: Path, site: Path, capsys) -> 
     assert "answer of sums/9.1/" in " ".join(capsys.readouterr().err.split())
 
 
-def test_names_of_a_hostile_store_reach_no_package(store: Path, site: Path, capsys) -> None:
-    (manifest,) = sorted((store / "sweeps").glob("*.json"))[-1:]
-    text = manifest.read_text().replace('"gym:sums(seed = 3)"', '"gym:os.system"')
-    for value in (store / "sweeps").glob("*.json"):
-        value.write_text(text)
-    assert main(["report", str(store), "--no-figures", "--no-page", "--scorer", "gym"]) == 2
-    assert "expected gym:NAME" in " ".join(capsys.readouterr().err.split())
-    assert not (site / "reasoning_gym" / "ran").exists()
-
-
-def test_no_generator_is_a_scorer_of_other_problems() -> None:
-    with pytest.raises(InvalidValue, match="judges its own problems"):
-        load("demo-small", {"scorer": "gym:sums"})
-
-
 # ---------------------------------------------------------------- the real package
 
 
@@ -409,14 +373,3 @@ def test_every_generator_takes_its_own_answers_and_runs_none(tmp_path: Path) -> 
             for value in attacks:  # some scorers take for false whatever is not "true"
                 made.solves(value, at)
             assert not mark.exists(), name
-
-
-@NEEDS_GYM
-def test_countdown_accepts_another_way_to_its_number() -> None:
-    (item,) = _set("gym:countdown(min_numbers=2, max_numbers=2, seed=2)", 1).items
-    own = scoring.loaded(item.scorer)
-    for text, right in ((item.gold, True), (f"({item.gold})", True), ("1 + 1", False)):
-        result = scoring.judged(
-            f"<answer>{text}</answer>", item.gold, item.scorer, own, item=item.id
-        )
-        assert result.correct is right

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -203,23 +202,6 @@ def test_likelihoods_warn_once_that_no_method_changes_them(model: Callable[..., 
         sparse.loglikelihood(ask(PROMPTS[0], " 17"), disable_tqdm=True)
         model().loglikelihood(ask(PROMPTS[0], " 17"), disable_tqdm=True)
     assert sparse.get_model_info()["lil"]["sparse"] is False
-
-
-def test_an_error_of_ours_is_no_message_about_arguments(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """And the process's own arguments stay as they are."""
-    from lm_eval._cli import HarnessCLI
-
-    def broken(*_: object) -> None:
-        assert sys.argv == before
-        raise ValueError("a fault")
-
-    before = list(sys.argv)
-    monkeypatch.setattr(HarnessCLI, "execute", broken)
-    with pytest.raises(ValueError, match="a fault") as caught:
-        main(["eval", "--tasks", "x", "--output_path", str(tmp_path)])
-    assert not isinstance(caught.value, InvalidValue)
 
 
 @pytest.mark.slow

@@ -162,17 +162,8 @@ def test_sweeps_of_both_are_two_models_to_a_store(
     common = [
         *("sweep", "--preset", "demo-small", "--model", str(tiny_model), "--dataset", "easy"),
         *("--limit", "2", "--max-new-tokens", "8", "--backend", "full", "--detector", "none"),
-        *(
-            "--budget",
-            "64",
-            "--null",
-            "none",
-            "--no-figures",
-            "--no-page",
-            "--json",
-            "--out",
-            str(tmp_path / "out"),
-        ),
+        *("--budget", "64", "--null", "none", "--no-figures", "--no-page", "--json"),
+        *("--out", str(tmp_path / "out")),
     ]
     documents = {}
     for weights in ("stored", "int8"):
@@ -184,8 +175,5 @@ def test_sweeps_of_both_are_two_models_to_a_store(
     assert config["weights"] == "int8"
     # What the two show together would compare a model with another.
     newest, oldest = (Sweep.read(path) for path in reversed(manifest.paths(tmp_path / "out")))
-    why = {oldest.config.weights: newest.config.weights}
-    assert latest_compatible([newest, oldest]).incompatible == {
-        oldest.id: f"weights {oldest.config.weights}, not {newest.config.weights}"
-    }
-    assert set(why) | set(why.values()) == {"stored", "int8"}
+    why = latest_compatible([newest, oldest]).incompatible[oldest.id]
+    assert why == f"weights {oldest.config.weights}, not {newest.config.weights}"

@@ -21,10 +21,6 @@ def _cut(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def _empty(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes(b"")
-
-
 class Marks:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return os.system, ("touch marker",)
@@ -39,13 +35,6 @@ def _bin(folder: Path) -> None:
     torch.save({"model.embed_tokens.weight": Marks()}, folder / "pytorch_model.bin")
 
 
-def _nan(folder: Path) -> None:
-    path = folder / "model.safetensors"
-    weights = load_file(path)
-    weights["model.norm.weight"][0] = float("nan")
-    save_file(weights, path, metadata={"format": "pt"})
-
-
 def _config(**values: object) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         path = folder / "config.json"
@@ -58,23 +47,16 @@ def _no_table(folder: Path) -> None:
     (folder / "config.json").write_text("[1, 2]")
 
 
-def _deep(folder: Path) -> None:
-    (folder / "config.json").write_text("[" * 200_000)
-
-
 def _tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").write_text('{"version": "1.0", "model": 3}')
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], None], bool]] = {  # and whether a dry run knows
     "cut": (_cut, False),
-    "empty": (_empty, False),
     "pickled": (_pickled, False),
     "pickled .bin": (_bin, False),
     "no table": (_no_table, True),
-    "deep": (_deep, True),
     "architectures that are a text": (_config(architectures="Qwen3ForCausalLM"), True),
-    "architectures of other types": (_config(architectures=[3, None]), True),
     "kernels of others": (_config(attn_implementation="somebody/kernel"), True),
     "no tokenizer": (_tokenizer, True),
 }
@@ -105,6 +87,9 @@ def test_scores_that_are_no_numbers(
     tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(tiny_model, tmp_path / "m")
-    _nan(tmp_path / "m")
+    path = tmp_path / "m" / "model.safetensors"
+    weights = load_file(path)
+    weights["model.norm.weight"][0] = float("nan")
+    save_file(weights, path, metadata={"format": "pt"})
     assert main(["run", "--model", str(tmp_path / "m"), "--limit", "1"]) == 2
     assert "hidden states of a few tokens are finite" in capsys.readouterr().err

@@ -103,11 +103,6 @@ def test_an_edited_scorer_judges_anew(store, own_file):
     assert not all(sample.correct for sample in before)
 
 
-def test_only_what_the_store_names_is_taken(store, capsys):
-    assert main(["report", str(store), "--no-figures", "--scorer", "own_scores:ruled"]) == 2
-    assert "own_scores:score" in capsys.readouterr().err
-
-
 @pytest.mark.usefixtures("own_file")
 def test_any_accepted_answer_and_the_rule():
     own = scoring.loaded("own_scores:ruled")
@@ -139,12 +134,6 @@ def test_a_scorer_that_fails_is_named(name, words):
     path = f"own_scores:{name}"
     with pytest.raises(InvalidValue, match=f"{path}.*{words}"):
         scoring.judged("x", "5", path, scoring.loaded(path))
-
-
-def test_names_that_are_no_scorer():
-    for name in ("exat", "a:", ":b", "a b:c", "a:b:c", 3):
-        with pytest.raises(InvalidValue, match="module:function"):
-            load("demo-small", {"scorer": name})
 
 
 @pytest.mark.parametrize("scorer", ["exact", "none"])

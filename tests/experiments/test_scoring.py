@@ -12,7 +12,6 @@ import pytest
 from attention.errors import InvalidValue
 from experiments.grid import data, scoring
 from experiments.grid.answers import last_boxed
-from experiments.reasoner import problem
 
 NEEDS_MATH = pytest.mark.skipif(
     importlib.util.find_spec("math_verify") is None, reason="needs the extra `eval` (math-verify)"
@@ -39,18 +38,6 @@ def test_the_last_complete_box(text: str, expected: str | None) -> None:
     assert last_boxed(text) == expected
 
 
-def test_exact_match_of_the_reasoners_answer() -> None:
-    gold = problem("easy", "study", 0).answer
-    assert scoring.correct(f"</think> The answer is \\boxed{{{gold}}}.", gold, "exact")
-    assert scoring.correct(f"\\boxed{{ {gold} }}", gold, "exact")
-    assert not scoring.correct(f"\\boxed{{{gold}0}}", gold, "exact")
-    assert not scoring.correct(f"The answer is {gold}.", gold, "exact")
-
-
-def test_a_generation_cut_before_its_answer_is_incorrect() -> None:
-    assert not scoring.correct("I derive 17, so \\boxed{17", "17", "exact")
-
-
 @pytest.mark.parametrize(
     ("text", "gold", "scorer", "words"),
     [
@@ -73,22 +60,6 @@ def test_why_an_output_counts_as_it_does(
     text: str, gold: scoring.Gold, scorer: str, words: str
 ) -> None:
     assert words in scoring.reason(scoring.judged(text, gold, scorer), gold, scorer)
-
-
-def test_a_scorer_of_ones_own_says_by_which_rule() -> None:
-    own = {
-        "mine:scorer": scoring.OwnScorer(
-            "mine:scorer", lambda text, gold: gold in text and "in", "0"
-        )
-    }
-    right, wrong = (scoring.judged(text, "5", "mine:scorer", own) for text in ("5", "6"))
-    assert scoring.reason(right, "5", "mine:scorer") == "mine:scorer accepts it by in"
-    assert scoring.reason(wrong, "5", "mine:scorer") == "mine:scorer refuses it"
-
-
-def test_an_unknown_scorer_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="exact"):
-        scoring.correct("\\boxed{1}", "1", "exat")
 
 
 def test_numbers_need_no_math_verify_and_mathematics_is_refused_before_decoding(
@@ -114,22 +85,13 @@ def test_numbers_need_no_math_verify_and_mathematics_is_refused_before_decoding(
 @pytest.mark.parametrize(
     ("answer", "gold", "same"),
     [
-        ("18", "18", True),
-        ("18.0", "18", True),
-        ("1,018", "1018", True),
-        ("\\$18", "18", True),
         ("\\dfrac{1}{2}", "\\frac{1}{2}", True),
         ("0.5", "\\frac{1}{2}", True),
-        ("x=18", "18", True),
-        ("18\\text{ apples}", "18", True),
-        ("18\\%", "18", True),
         ("2\\sqrt{2}", "\\sqrt{8}", True),
         ("(3, 4)", "(4, 3)", False),
         ("18 or 19", "18", False),
         ("\\left( 3, \\frac{\\pi}{2} \\right)", "(3,\\frac{\\pi}{2})", True),
-        ("19", "18", False),
         ("-18", "18", False),
-        ("", "18", False),
     ],
 )
 def test_equal_mathematics(answer: str, gold: str, same: bool) -> None:
@@ -137,17 +99,7 @@ def test_equal_mathematics(answer: str, gold: str, same: bool) -> None:
 
 
 @NEEDS_MATH
-@pytest.mark.parametrize(
-    "box",
-    [
-        "10^{10^{10}}",
-        "9^{9^9}",
-        "100000000000!",
-        "20!!!",
-        "\\binom{100000000}{50000000}",
-        "\\sum_{k=1}^{10^{9}} k^{-3}",
-    ],
-)
+@pytest.mark.parametrize("box", ["10^{10^{10}}", "100000000000!", "\\sum_{k=1}^{10^{9}} k^{-3}"])
 def test_what_cannot_be_computed_is_wrong_within_the_limit(
     box: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,6 @@ from experiments.sweep import sweep
 EXAMPLES = """\
 examples:
   lil chopper train                             the reasoner's, from problems it was trained on
-  lil chopper train --limit 32 --epochs 500     more problems, more steps
   lil chopper train --from lil-out/mine         traces that are there already; every fifth problem
                                                 is held out
   lil chopper train --embedder minilm           labels as in the paper (extra `chopper`)
@@ -62,15 +61,14 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("what", choices=("train",), help="train: from traces to weights")
     group = parser.add_argument_group("traces")
     group.add_argument("--from", dest="store", metavar="STORE", help="a sweep, instead of decoding")
-    group.add_argument("--held-out", metavar="STORE", help="another sweep, to measure on")
     add_load_flag(group)
     group.add_argument(
         "--held-out-limit",
         type=int,
         default=6,
         metavar="N",
-        help="problems of each level of the reasoner to measure on (6); other data sets have one "
-        "split, and every fifth problem is held out",
+        help="problems of each level of the reasoner to measure on (6); of other data sets every "
+        "fifth problem is held out",
     )
     add_config_flags(parser, without=_NOT_HERE, presets=("chopper", "paper"))
     group = parser.add_argument_group("labels")
@@ -101,9 +99,13 @@ def add_arguments(parser: Parser) -> None:
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Decode or read traces, label them, read hidden states, train, measure, write."""
     from experiments import chopper_training as chopper
-    from lil.chopper import Labeller, Training
+    from lil.chopper import Labeller, SentenceModel, TextMatch, Training
 
-    embedder = _embedder(args.embedder)
+    if args.embedder == "text":
+        embedder: Any = TextMatch()
+    else:
+        embedder = SentenceModel() if args.embedder == "minilm" else SentenceModel(args.embedder)
+        embedder.embed(["A model that is missing is refused here."])
     labeller = Labeller(embedder=embedder, **_parameters(args, _LABELS))
     training = Training(**_parameters(args, _RECIPE))
     out = Path(args.classifier or Path(args.out) / "chopper.safetensors")
@@ -111,10 +113,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     if not args.block < 0:
         raise InvalidValue("block", args.block, "below 0: counted from the last block, -1")
     models.quiet_transformers()
-    sweeps = _stored(args) if args.store else _decoded(args)
-    if args.store and len(sweeps) == 1:
-        items = sweeps[0].plan.items
-        chopper.require_fifth({dataset: len(ids) for (_, dataset), ids in items.items()})
+    sweeps = [_stored(args)] if args.store else _decoded(args)
     config = sweeps[0].config
     source, loaded = _model(sweeps, config)
     parts = []
@@ -124,7 +123,6 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     chopper.require_chunks([trace for part in parts for trace in part], source.name)
     if len(parts) == 1:
         parts = list(chopper.held_out_by_problem(parts[0]))
-    chopper.refuse_shared_problems(*parts)
     total = sum(trace.chunks[-1].end for part in parts for trace in part if trace.chunks)
     with bar("hidden states", total) as advance:
         train, held_out = (
@@ -132,29 +130,25 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             for study, part in zip((sweeps[0], sweeps[-1]), parts, strict=True)
         )
     about = {"model_digest": source.digest, "dtype": config.dtype, "split": config.split}
-    classifier = chopper.fit(
-        train,
-        training,
-        model=source.name,
-        block=args.block,
-        labeller=labeller,
-        about=about,
-    ).save(out)
+    fitted = chopper.fit(
+        train, training, model=source.name, block=args.block, labeller=labeller, about=about
+    )
+    classifier = fitted.save(out)
     rows = {
         "training": chopper.measured(classifier, train, training.short),
         "held_out": chopper.measured(classifier, held_out, training.short),
     }
     for title, table_rows in rows.items():
-        console.print(_table(title.replace("_", "-") + " problems", table_rows))
+        _print(console, title.replace("_", "-") + " problems", table_rows)
     console.print(
         f"Chunks of more than {training.short} tokens. Chopped: traces that the default rule "
         "chops, with word salad and without.",
         highlight=False,
     )
     console.print(f"weights: {out} ({classifier.digest})", highlight=False, markup=False)
+    document = {"weights": str(out), "digest": classifier.digest, "block": args.block}
     facts = {"labeller": classifier.labeller, "training": classifier.training}
-    document = {"weights": str(out), "digest": classifier.digest, "block": args.block, **facts}
-    return Done(document | {"rows": rows})
+    return Done(document | facts | {"rows": rows})
 
 
 def _add(group: Any, parameters: type, flags: Mapping[str, tuple[str, str]]) -> None:
@@ -162,8 +156,8 @@ def _add(group: Any, parameters: type, flags: Mapping[str, tuple[str, str]]) -> 
     defaults = {field.name: field.default for field in dataclasses.fields(parameters)}
     for flag, (name, line) in flags.items():
         default = defaults[name]
-        line = f"{line} ({default})"
-        group.add_argument(flag, type=type(default), default=default, metavar="N", help=line)
+        text = f"{line} ({default})"
+        group.add_argument(flag, type=type(default), default=default, metavar="N", help=text)
 
 
 def _parameters(args: argparse.Namespace, flags: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
@@ -171,38 +165,23 @@ def _parameters(args: argparse.Namespace, flags: Mapping[str, tuple[str, str]]) 
     return {name: getattr(args, flag[2:].replace("-", "_")) for flag, (name, _) in flags.items()}
 
 
-def _embedder(name: str) -> Any:
-    from lil.chopper import SentenceModel, TextMatch
-
-    if name == "text":
-        return TextMatch()
-    embedder = SentenceModel() if name == "minilm" else SentenceModel(name)
-    embedder.embed(["A model that is missing is refused here."])
-    return embedder
-
-
-def _stored(args: argparse.Namespace) -> list[Study]:
-    """The sweeps that --from and --held-out name."""
+def _stored(args: argparse.Namespace) -> Study:
+    """The sweep that --from names, with this machine's settings."""
     own = ("batch_size", "device", "threads")  # of this machine; the rest is the sweep's
     for name in ("preset", *(field.name for field in dataclasses.fields(Config))):
         if getattr(args, name, None) and name not in own:
-            raise InvalidValue(
-                name, getattr(args, name), "nothing: the sweep of --from has its own"
-            )
+            allowed = "nothing: the sweep of --from has its own"
+            raise InvalidValue(name, getattr(args, name), allowed)
     changed = {name: getattr(args, name) for name in own if getattr(args, name)}
     changed = check(changed, "the command line")
-    load, stores = to_load(args), (args.store, args.held_out)
-    studies = [open_store(Path(name), load) for name in stores if name]
-    return [
-        dataclasses.replace(study, config=dataclasses.replace(study.config, **changed))
-        for study in studies
-    ]
+    study = open_store(Path(args.store), to_load(args))
+    return dataclasses.replace(study, config=dataclasses.replace(study.config, **changed))
 
 
 def _decoded(args: argparse.Namespace) -> list[Study]:
     """Sweeps for training and, where the problems have a split for it, for measuring."""
-    if args.held_out:
-        raise InvalidValue("held-out", args.held_out, "nothing without --from")
+    from experiments.chopper_training import require_fifth
+
     if not 1 <= args.held_out_limit <= data.MOST_MADE:
         allowed = f"1 to {data.MOST_MADE:,} problems"
         raise InvalidValue("held-out-limit", args.held_out_limit, allowed)
@@ -214,8 +193,6 @@ def _decoded(args: argparse.Namespace) -> list[Study]:
     if set(expand(config.datasets)) <= set(RECIPES):
         more = {"split": "heldout", "limit": args.held_out_limit}
         configs["held-out"] = dataclasses.replace(config, **more)
-    from experiments.chopper_training import require_fifth
-
     studies = []
     for name, part in configs.items():
         folder = Path(args.out) / name
@@ -246,21 +223,15 @@ def _model(
     return source, models.load(source, config.dtype, device, config.device_map)
 
 
-def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+def _print(console: Console, title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    columns = ("data set", "backend", "traces", "with salad", "chunks", "of salad")
+    heads = (*columns, "accuracy", "AUROC", "chopped salad", "chopped sound")
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("data set", "backend"):
-        table.add_column(name)
-    for name in ("traces", "salad", "chunks", "salad", "accuracy", "AUROC", "chopped", "chopped"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_row("", "", "", "traces", "", "chunks", "", "", "salad", "sound", style="dim")
+    for head in heads:
+        table.add_column(head, justify="left" if head in columns[:2] else "right")
     for row in rows:
-        counts = ("traces", "salad_traces", "chunks", "salad")
-        shares = ("accuracy", "auroc")
-        table.add_row(
-            escape(row["dataset"]),
-            escape(row["backend"]),
-            *(f"{row[name]:,}" for name in counts),
-            *("—" if row[name] is None else f"{row[name]:.3f}" for name in shares),
-            *(str(row[name]) for name in ("chopped_salad", "chopped_sound")),
-        )
-    return table
+        counts = (f"{row[name]:,}" for name in ("traces", "salad_traces", "chunks", "salad"))
+        shares = ("—" if (x := row[name]) is None else f"{x:.3f}" for name in ("accuracy", "auroc"))
+        chopped = (str(row[name]) for name in ("chopped_salad", "chopped_sound"))
+        table.add_row(escape(row["dataset"]), escape(row["backend"]), *counts, *shares, *chopped)
+    console.print(table)

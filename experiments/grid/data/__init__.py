@@ -209,7 +209,14 @@ def _reasoner_item(level: str, split: str, index: int, choice: ProblemChoice) ->
 def _rows(dataset: str, limit: int | None, choice: ProblemChoice) -> Rows:
     which = (limit, choice.sample, choice.seed, choice.offset)
     if gym.is_named(dataset):
-        return _made(dataset, *which)
+        generator = gym.generator(dataset)
+        rows = []
+        for at in data_rows.chosen(generator.size, *which):
+            made = generator.problem(at)
+            values = {"question": made.question, "answer": made.answer, "id": made.id}
+            rows.append(Row(at, f"problem {at} of {dataset}", values))
+        source = {"reasoning_gym": generator.version, "generator_digest": generator.digest}
+        return Rows(tuple(rows), generator.size, source)
     if packaged.is_named(dataset):
         return data_rows.file_rows(packaged.path(dataset), *which)
     if dataset not in HUB:
@@ -217,18 +224,6 @@ def _rows(dataset: str, limit: int | None, choice: ProblemChoice) -> Rows:
     repository, configuration, split, _ = HUB[dataset]
     where = (repository, configuration, split)
     return data_rows.hub_rows(dataset, where, choice.revisions.get(dataset), *which)
-
-
-def _made(dataset: str, limit: int | None, sample: int | None, seed: int, offset: int = 0) -> Rows:
-    """Problems that a generator makes."""
-    generator = gym.generator(dataset)
-    rows = []
-    for at in data_rows.chosen(generator.size, limit, sample, seed, offset):
-        made = generator.problem(at)
-        values = {"question": made.question, "answer": made.answer, "id": made.id}
-        rows.append(Row(at, f"problem {at} of {dataset}", values))
-    source = {"reasoning_gym": generator.version, "generator_digest": generator.digest}
-    return Rows(tuple(rows), generator.size, source)
 
 
 def _item(dataset: str, row: Row, choice: ProblemChoice) -> Item:
@@ -257,37 +252,29 @@ def _template(dataset: str, roles: Mapping[str, str], choice: ProblemChoice) -> 
 
 
 def _put(
-    row: Row,
-    roles: Mapping[str, str],
-    id_: str,
-    gold: Gold,
-    choice: ProblemChoice,
-    dataset: str,
+    row: Row, roles: Mapping[str, str], id_: str, gold: Gold, choice: ProblemChoice, dataset: str
 ) -> Item:
     """The problem in its template; a `prompt` is one already, unless another is asked for."""
     raw = "prompt" in roles
+    messages: tuple[tuple[str, str], ...] = ()
     if "messages" in roles:
         if choice.template is not None:
             allowed = "none with a column of messages, which are used as they are"
             raise InvalidValue("prompt_template", choice.prompt_template, allowed)
         messages = data_rows.messages_of(row, roles["messages"])
-        last = messages[-1][1]
-        texts = [content for _, content in messages]
-        scorer = _scorer(dataset, texts, raw, gold, choice)
-        gold = None if scorer == "none" else gold
-        return Item(id_, last, gold, scorer, last, True, choice.system, messages)
-    question = data_rows.text_of(row, roles["prompt" if raw else "question"])
-    template = _template(dataset, roles, choice)
-    if choice.template is not None:
-        answer_column = roles.get("answer")
-        file = choice.prompt_template
-        message = prompts.fill(choice.template, file, question, row.values, answer_column)
+        question = message = messages[-1][1]
     else:
-        message = question if template is None else template.format(problem=question)
-    chat = not raw or choice.template is not None
-    scorer = _scorer(dataset, [message], raw, gold, choice)
+        question = data_rows.text_of(row, roles["prompt" if raw else "question"])
+        default = None if choice.template else _template(dataset, roles, choice)
+        message = question if default is None else default.format(problem=question)
+    if choice.template is not None:
+        file, answer_column = choice.prompt_template, roles.get("answer")
+        message = prompts.fill(choice.template, file, question, row.values, answer_column)
+    texts = [content for _, content in messages] or [message]
+    scorer = _scorer(dataset, texts, raw, gold, choice)
     gold = None if scorer == "none" else gold
-    return Item(id_, question, gold, scorer, message, chat, choice.system)
+    chat = not raw or choice.template is not None
+    return Item(id_, question, gold, scorer, message, chat, choice.system, messages)
 
 
 def _scorer(

@@ -31,32 +31,22 @@ def checked(name: str) -> str:
 def path(name: str) -> Path:
     """Where the file lies."""
     package, *parts = PurePosixPath(checked(name).removeprefix(PREFIX)).parts
-    try:
-        spec = importlib.util.find_spec(package)  # of a package on the top level: nothing is run
-    except (ImportError, ValueError):
-        spec = None
-    folders = (
-        [] if spec is None else [Path(folder) for folder in spec.submodule_search_locations or ()]
-    )
+    spec = importlib.util.find_spec(package)  # of a package on the top level: nothing is run
+    folders = [Path(folder) for folder in (spec and spec.submodule_search_locations) or ()]
     if not folders:
         raise InvalidValue("dataset", name, f"an installed package that is a folder, not {package}")
     files = [folder.joinpath(*parts) for folder in folders]
-    path = next((file for file in files if file.is_file() or any(file.glob("*.toml"))), None)
-    if path is None:
+    there = [file for file in files if file.is_file() or any(file.glob("*.toml"))]
+    if not there:
         near = [
-            f"{PREFIX}{package}/{file.relative_to(folder).as_posix()}"
+            f"{PREFIX}{package}/{place.relative_to(folder).as_posix()}"
             for folder in folders
-            for ending in ("jsonl", "csv")
-            for file in sorted(folder.rglob(f"*.{ending}"))
-        ]
-        near += [
-            f"{PREFIX}{package}/{inner.as_posix()}"
-            for folder in folders
-            for inner in sorted(
-                {file.relative_to(folder).parent for file in folder.rglob("*.toml")}
+            for place in sorted(
+                {*folder.rglob("*.jsonl"), *folder.rglob("*.csv")}
+                | {file.parent for file in folder.rglob("*.toml")}
             )
         ]
-        there = ", ".join(near[:6]) or "there is none"
-        allowed = f"a JSONL or CSV file of the package, or a folder of TOML files ({there})"
+        names = ", ".join(near[:6]) or "there is none"
+        allowed = f"a JSONL or CSV file of the package, or a folder of TOML files ({names})"
         raise InvalidValue("dataset", name, allowed, near)
-    return path
+    return there[0]

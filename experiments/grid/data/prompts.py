@@ -7,7 +7,7 @@ the data set. Braces that are meant, as in `\boxed{}`, are written twice: `\boxe
 from __future__ import annotations
 
 import string
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,20 +66,15 @@ def fill(
     }
     for name in _names(text, file):
         if name not in known:
-            raise InvalidValue(
-                "prompt_template", "{" + name + "}", _allowed(known, answer_column), known
-            )
+            names = ", ".join("{" + name + "}" for name in known)
+            excluded = "" if answer_column is None else f"not the answer's column {answer_column}; "
+            allowed = f"{names} ({excluded}braces that are meant are written twice)"
+            raise InvalidValue("prompt_template", "{" + name + "}", allowed, known)
     # Values are put in as they are: braces of a problem are no names.
     return "".join(
         literal + ("" if name is None else str(known[name]))
         for literal, name, _, _ in string.Formatter().parse(text)
     )
-
-
-def _allowed(known: Collection[str], answer_column: str | None) -> str:
-    names = ", ".join("{" + name + "}" for name in known)
-    excluded = "" if answer_column is None else f"not the answer's column {answer_column}; "
-    return f"{names} ({excluded}braces that are meant are written twice)"
 
 
 def token_ids(tokenizer: Any, message: str, chat: bool, system: str | None) -> list[int]:
@@ -126,7 +121,7 @@ def _rendered(
 
 
 def unknown_words(tokenizer: Any, prompts: Sequence[Sequence[int]], named: str) -> list[str]:
-    """A notice where prompts hold words that the tokenizer does not have; none where they do not."""
+    """A notice where prompts hold words that the tokenizer does not have."""
     unknown = tokenizer.unk_token_id
     if unknown in (None, tokenizer.bos_token_id, tokenizer.eos_token_id):  # which say other things
         return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import hashlib
 import io
@@ -11,6 +10,7 @@ import math
 import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,46 +110,36 @@ def folder_rows(
 def _csv_lines(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Place and columns of each line of a CSV file; an empty cell is no value."""
     header: list[str] | None = None
-    with _long_cells():
-        lines = csv.reader(io.StringIO(text, newline=""), strict=True)
-        number = 1
-        try:
-            for cells in lines:
-                place, number = f"line {number} of {path}", lines.line_num + 1
-                if not any(cell.strip() for cell in cells):
-                    continue
-                if header is None:
-                    header = cells
-                    if len(set(header)) < len(header) or not all(header):
-                        allowed = "a header: a name of its own for each column"
-                        raise InvalidValue(place, ",".join(header)[:60], allowed)
-                    continue
-                if len(cells) != len(header):
-                    allowed = f"{len(header)} cells, as many as the header has"
-                    raise InvalidValue(place, f"{len(cells)} cells", allowed)
-                yield place, {k: v or None for k, v in zip(header, cells, strict=True)}
-        except csv.Error as error:
-            raise InvalidValue(f"line {lines.line_num} of {path}", str(error), "CSV") from error
-
-
-@contextlib.contextmanager
-def _long_cells() -> Iterator[None]:
-    """Let a cell be longer than the csv module's default, which is a setting of the process."""
-    before = csv.field_size_limit(sys.maxsize)
+    before = csv.field_size_limit(sys.maxsize)  # a setting of the process
+    lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+    number = 1
     try:
-        yield
+        for cells in lines:
+            place, number = f"line {number} of {path}", lines.line_num + 1
+            if not any(cell.strip() for cell in cells):
+                continue
+            if header is None:
+                header = cells
+                if len(set(header)) < len(header) or not all(header):
+                    allowed = "a header: a name of its own for each column"
+                    raise InvalidValue(place, ",".join(header)[:60], allowed)
+                continue
+            if len(cells) != len(header):
+                allowed = f"{len(header)} cells, as many as the header has"
+                raise InvalidValue(place, f"{len(cells)} cells", allowed)
+            yield place, {k: v or None for k, v in zip(header, cells, strict=True)}
+    except csv.Error as error:
+        raise InvalidValue(f"line {lines.line_num} of {path}", str(error), "CSV") from error
     finally:
         csv.field_size_limit(before)
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object in which no key stands twice: Python takes the last without a word."""
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} stands in it twice")
-    return table
+    for key, count in Counter(key for key, _ in pairs).items():
+        if count > 1:
+            raise ValueError(f"the key {key!r} stands in it twice")
+    return dict(pairs)
 
 
 def _parse(place: str, line: str) -> dict[str, Any]:

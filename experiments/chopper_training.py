@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -105,13 +105,6 @@ def with_states(
     return read
 
 
-def require_fifth(problems: Mapping[str, int]) -> None:
-    """Refuse data sets, by their numbers of problems, of which none has a fifth problem."""
-    if max(problems.values(), default=0) < 5:
-        allowed = "five or more of one data set: every fifth is held out"
-        raise InvalidValue("problems", sum(problems.values()), allowed)
-
-
 def require_chunks(traces: Sequence[ChunkedTrace], model: str) -> None:
     """Refuse traces in whose texts less than one blank line in ten is one token."""
     blank = sum(len(_BLANK.findall(b"".join(trace.trace.pieces))) for trace in traces)
@@ -131,7 +124,9 @@ def held_out_by_problem(
     items: dict[str, dict[str, None]] = {}
     for trace in traces:
         items.setdefault(trace.run.configuration.dataset, {})[trace.run.item_id] = None
-    require_fifth({name: len(ids) for name, ids in items.items()})
+    if max(map(len, items.values()), default=0) < 5:
+        allowed = "five or more of one data set: every fifth is held out"
+        raise InvalidValue("problems", sum(map(len, items.values())), allowed)
     held_out = {(name, item) for name, ids in items.items() for item in list(ids)[4::5]}
     return (
         [trace for trace in traces if _problem(trace) not in held_out],
@@ -207,7 +202,10 @@ def _row(
         if tokens > short
     ]
     salad = [trace.salad_from is not None for trace, _ in group]
-    chopped = [_chops(trace, numbers) for trace, numbers in group]
+    chopped = []
+    for trace, numbers in group:
+        streaks = Streaks()
+        chopped.append(any(map(streaks.push, trace.lengths, numbers)))
     return {
         "dataset": dataset,
         "backend": backend,
@@ -217,8 +215,3 @@ def _row(
         "chopped_salad": sum(a and b for a, b in zip(salad, chopped, strict=True)),
         "chopped_sound": sum(b and not a for a, b in zip(salad, chopped, strict=True)),
     }
-
-
-def _chops(trace: ChunkedTrace, numbers: Sequence[float]) -> bool:
-    streaks = Streaks()
-    return any(streaks.push(n, p) for n, p in zip(trace.lengths, numbers, strict=True))

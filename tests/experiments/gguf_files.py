@@ -13,7 +13,6 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 HIDDEN, INNER, LAYERS, HEADS, GROUPS, EPSILON, POSITIONS = 64, 96, 2, 4, 2, 2.0**-17, 512
 HEAD = {"llama": 16, "qwen2": 16, "qwen3": 128}
-CLASSES = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 
 #: Names of a layer's tensors in files and in models.
 NAMES = {
@@ -52,7 +51,7 @@ def vocabulary() -> dict[str, Any]:
 def random_model(kind: str, seed: int = 0) -> transformers.PreTrainedModel:
     """A random model of an architecture, whose biases and norms are not zeros and ones."""
     torch.manual_seed(seed)
-    config = getattr(transformers, f"{CLASSES[kind]}Config")(
+    config = getattr(transformers, f"{kind.title()}Config")(
         vocab_size=len(vocabulary()["tokens"]),
         hidden_size=HIDDEN,
         intermediate_size=INNER,
@@ -65,7 +64,7 @@ def random_model(kind: str, seed: int = 0) -> transformers.PreTrainedModel:
         initializer_range=0.15,
         rope_parameters={"rope_type": "default", "rope_theta": 5000.0},
     )
-    model = getattr(transformers, f"{CLASSES[kind]}ForCausalLM")(config).eval()
+    model = getattr(transformers, f"{kind.title()}ForCausalLM")(config).eval()
     with torch.no_grad():
         for weights in model.parameters():
             if weights.dim() == 1:
@@ -99,22 +98,11 @@ def write(
     path: Path,
     kind: str = "llama",
     model: transformers.PreTrainedModel | None = None,
-    storage: str = "F32",
     values: Mapping[str, Any] | None = None,
     words: Mapping[str, Any] | None = None,
     change: Callable[[dict[str, np.ndarray[Any, Any]]], object] | None = None,
 ) -> transformers.PreTrainedModel:
-    """Write a model as a GGUF file.
-
-    Args:
-        path: of the file.
-        kind: its architecture.
-        model: random where it is None.
-        storage: how its matrices are stored.
-        values: of the architecture, over its own; None takes a value away.
-        words: of the vocabulary, likewise.
-        change: applied to its tensors before they are stored.
-    """
+    """Write a model as a GGUF file, with other values, vocabulary and tensors than its own."""
     import gguf
 
     model = random_model(kind) if model is None else model
@@ -144,11 +132,7 @@ def write(
         if value is not None:
             adders[type(value)](name, value)
     for name, x in arrays.items():
-        if x.ndim == 1 or storage == "F32":
-            writer.add_tensor(name, x.astype(np.float32))
-        else:
-            type_ = gguf.GGMLQuantizationType[storage]
-            writer.add_tensor(name, gguf.quantize(x, type_), raw_dtype=type_)
+        writer.add_tensor(name, x.astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

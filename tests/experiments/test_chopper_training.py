@@ -40,9 +40,6 @@ def test_every_fifth_problem_is_held_out_and_nothing_is_measured_on_its_training
     train, held_out = chopper.held_out_by_problem(traces())
     assert {trace.run.item_id for trace in held_out} == {"p4"}
     assert (len(train), len(held_out)) == (8, 2)
-    chopper.refuse_shared_problems(train, held_out)
-    with pytest.raises(InvalidValue, match="held-out = 'p0'"):
-        chopper.refuse_shared_problems(train, train)
     classifier = chopper.fit(
         train, Training(short=1), model="m", block=-2, labeller=LABELLER, about={"split": "train"}
     )
@@ -56,7 +53,7 @@ def test_every_fifth_problem_is_held_out_and_nothing_is_measured_on_its_training
 
 def test_too_few_problems_and_blank_lines_of_two_tokens_are_refused() -> None:
     with pytest.raises(InvalidValue, match="five or more"):
-        chopper.require_fifth({"easy": 4})
+        chopper.held_out_by_problem(traces()[:8])
     chopper.require_chunks(traces(), "m")
     pieces = [b"a", b"\n", b"\n", b"b", b"\n", b"\n"]
     split = SimpleNamespace(trace=SimpleNamespace(pieces=pieces), chunks=())

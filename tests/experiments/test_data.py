@@ -670,10 +670,3 @@ def test_lengths_alone_are_measured_and_shown(swept, tmp_path, capsys):
     finding = document["manifest"]["headline"]
     for word in ("accuracy", "solved", "answers", "per solved"):
         assert word not in finding.replace("no answer", ""), finding
-
-
-def test_several_answers_are_stored_and_judged(swept):
-    study = swept([{"prompt": f"{n}", "answer": ["1", "2"]} for n in range(2)])
-    again = Study.open(study.folder)
-    assert {item.gold for of in again.plan.items.values() for item in of} == {("1", "2")}
-    assert {sample.correct for sample in again.samples([])} <= {True, False}

@@ -5,12 +5,9 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
-import transformers
 from sweeping import go
 
 from attention.errors import InvalidValue
@@ -45,26 +42,9 @@ def test_what_a_map_cannot_be(tiny_model: Path, monkeypatch: pytest.MonkeyPatch)
     source = models.find(str(tiny_model))
     with pytest.raises(InvalidValue, match="--device or --device-map"):
         load("demo", {"device": "cpu", "device_map": "auto"})
-    find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(InvalidValue, match="pip install accelerate"):
         models.load(source, "float32", "cpu", "auto")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
-    maps: list[Any] = []
-
-    def spread(*_: Any, device_map: str, **__: Any) -> Any:
-        maps.append(device_map)
-        devices = ["cpu", "meta"]
-        parameters = [SimpleNamespace(device=torch.device(name)) for name in devices]
-        return SimpleNamespace(parameters=lambda: parameters), {"missing_keys": []}
-
-    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", spread)
-    with pytest.raises(InvalidValue, match=r"one device \(not on cpu, meta\)") as caught:
-        models.load(source, "float32", "cpu", "balanced")
-    assert caught.value.field == "device_map"
-    assert maps == ["balanced"]
     monkeypatch.undo()
-    assert importlib.util.find_spec is find_spec
-    with pytest.raises(InvalidValue) as caught:
+    with pytest.raises(InvalidValue, match="device_map"):
         models.load(source, "float32", "cpu", "nonsense")
-    assert caught.value.field == "device_map"

@@ -12,7 +12,6 @@ import torch
 import attention
 import lil
 from attention.errors import InvalidValue
-from attention.patching.compiled import compiled
 from experiments.cli import main
 from experiments.grid import int8, models
 from experiments.grid.int8 import Int8Linear, in_int8
@@ -128,25 +127,6 @@ def test_a_compiled_step_has_the_same_tokens(tiny_model: Path) -> None:
     # The step of whole numbers is not the other weights' step.
     plain = models.load(models.find(str(tiny_model)), "float64", "cpu")
     assert compile_step(plain, attention.get("full"), "auto", 0) != "kept from earlier"
-
-
-@pytest.mark.slow
-def test_what_goes_wrong_in_a_product_is_raised(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = models.load(models.find(str(tiny_model), weights="int8"), "float32", "cpu")
-    full = attention.get("full")
-    assert compile_step(whole, full, "on", 0)
-    with torch.no_grad(), full.on(whole.model) as cache:
-        step = compiled(whole.model, cache, make=False)
-        whole.model(torch.tensor([[1, 2, 3]]), past_key_values=cache)
-
-        def broken(*_: object) -> None:
-            raise MemoryError("no room")
-
-        monkeypatch.setattr(type(whole.model.lm_head.packed), "times", broken)
-        with pytest.raises(MemoryError, match="no room"):
-            step(cache, torch.tensor([[4]]), torch.tensor([[3]]))
 
 
 def test_what_cannot_be_whole_is_refused() -> None:

@@ -14,30 +14,19 @@ from rich.table import Table
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
-from experiments.cli.progress import Bars, bar
-from experiments.cli.settings import add_config_flags, config_from
+from experiments.cli.progress import bar
 from experiments.cli.stores import add_load_flag, open_store, to_load
-from experiments.grid import data, models
-from experiments.grid.config import Config, check
-from experiments.grid.data.sets import expand
-from experiments.grid.stored import import_paths
-from experiments.reasoner import RECIPES
+from experiments.grid import models
 from experiments.report.exports import check_file
 from experiments.store.study import Study
-from experiments.sweep import sweep
 
 EXAMPLES = """\
 examples:
-  lil chopper train                             the reasoner's, from problems it was trained on
-  lil chopper train --from lil-out/mine         traces that are there already; every fifth problem
-                                                is held out
-  lil chopper train --embedder minilm           labels as in the paper (extra `chopper`)
-  lil chopper train --model agentica-org/DeepScaleR-1.5B-Preview --dataset math500
-
---out holds the decoded traces, which are decoded once.
+  lil sweep --preset chopper --out lil-out/chopper     problems that the reasoner was trained on
+  lil chopper train --from lil-out/chopper             every fifth problem is held out
+  lil chopper train --from lil-out/mine --epochs 500 --weights mine.safetensors
+  lil chopper train --from lil-out/mine --embedder minilm    labels as in the paper
 """
-
-_NOT_HERE = ("split", "detectors", "detector_params", "weights")  # `--weights` is its file
 
 #: Flag -> the parameter it sets and what that is; kind and default are the class's own.
 _LABELS = {
@@ -60,17 +49,10 @@ def add_arguments(parser: Parser) -> None:
 
     parser.add_argument("what", choices=("train",), help="train: from traces to weights")
     group = parser.add_argument_group("traces")
-    group.add_argument("--from", dest="store", metavar="STORE", help="a sweep, instead of decoding")
-    add_load_flag(group)
     group.add_argument(
-        "--held-out-limit",
-        type=int,
-        default=6,
-        metavar="N",
-        help="problems of each level of the reasoner to measure on (6); of other data sets every "
-        "fifth problem is held out",
+        "--from", dest="store", metavar="STORE", required=True, help="folder of a sweep"
     )
-    add_config_flags(parser, without=_NOT_HERE, presets=("chopper", "paper"))
+    add_load_flag(group)
     group = parser.add_argument_group("labels")
     group.add_argument(
         "--embedder",
@@ -86,18 +68,26 @@ def add_arguments(parser: Parser) -> None:
     _add(group, Training, _RECIPE)
     group = parser.add_argument_group("output")
     group.add_argument(
-        "--out", default="lil-out/chopper", metavar="DIR", help="traces (lil-out/chopper)"
+        "--weights", metavar="FILE", help="the classifier (default: STORE/chopper.safetensors)"
     )
-    group.add_argument(
-        "--weights",
-        dest="classifier",
-        metavar="FILE",
-        help="the classifier (default: <out>/chopper.safetensors)",
-    )
+
+
+def _add(group: Any, parameters: type, flags: Mapping[str, tuple[str, str]]) -> None:
+    """The flags of some of a dataclass's parameters."""
+    defaults = {field.name: field.default for field in dataclasses.fields(parameters)}
+    for flag, (name, line) in flags.items():
+        default = defaults[name]
+        text = f"{line} ({default})"
+        group.add_argument(flag, type=type(default), default=default, metavar="N", help=text)
+
+
+def _parameters(args: argparse.Namespace, flags: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """The values of those flags."""
+    return {name: getattr(args, flag[2:].replace("-", "_")) for flag, (name, _) in flags.items()}
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
-    """Decode or read traces, label them, read hidden states, train, measure, write."""
+    """Read traces, label them, read hidden states, train, measure, write."""
     from experiments import chopper_training as chopper
     from lil.chopper import Labeller, SentenceModel, TextMatch, Training
 
@@ -108,27 +98,23 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         embedder.embed(["A model that is missing is refused here."])
     labeller = Labeller(embedder=embedder, **_parameters(args, _LABELS))
     training = Training(**_parameters(args, _RECIPE))
-    out = Path(args.classifier or Path(args.out) / "chopper.safetensors")
+    out = Path(args.weights or Path(args.store) / "chopper.safetensors")
     check_file("weights", str(out))
     if not args.block < 0:
         raise InvalidValue("block", args.block, "below 0: counted from the last block, -1")
     models.quiet_transformers()
-    sweeps = [_stored(args)] if args.store else _decoded(args)
-    config = sweeps[0].config
-    source, loaded = _model(sweeps, config)
-    parts = []
-    for study in sweeps:
-        with bar("labelling", len(study.plan)) as advance:
-            parts.append(chopper.labelled(study, labeller, advance))
-    chopper.require_chunks([trace for part in parts for trace in part], source.name)
-    if len(parts) == 1:
-        parts = list(chopper.held_out_by_problem(parts[0]))
-    total = sum(trace.chunks[-1].end for part in parts for trace in part if trace.chunks)
+    study = open_store(Path(args.store), to_load(args))
+    source, loaded = _model(study)
+    with bar("labelling", len(study.plan)) as advance:
+        traces = chopper.labelled(study, labeller, advance)
+    chopper.require_chunks(traces, source.name)
+    parts = chopper.held_out_by_problem(traces)
+    total = sum(trace.chunks[-1].end for trace in traces if trace.chunks)
     with bar("hidden states", total) as advance:
         train, held_out = (
-            chopper.with_states(loaded, study, part, args.block, advance)
-            for study, part in zip((sweeps[0], sweeps[-1]), parts, strict=True)
+            chopper.with_states(loaded, study, part, args.block, advance) for part in parts
         )
+    config = study.config
     about = {"model_digest": source.digest, "dtype": config.dtype, "split": config.split}
     fitted = chopper.fit(
         train, training, model=source.name, block=args.block, labeller=labeller, about=about
@@ -151,74 +137,16 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     return Done(document | facts | {"rows": rows})
 
 
-def _add(group: Any, parameters: type, flags: Mapping[str, tuple[str, str]]) -> None:
-    """The flags of some of a dataclass's parameters."""
-    defaults = {field.name: field.default for field in dataclasses.fields(parameters)}
-    for flag, (name, line) in flags.items():
-        default = defaults[name]
-        text = f"{line} ({default})"
-        group.add_argument(flag, type=type(default), default=default, metavar="N", help=text)
-
-
-def _parameters(args: argparse.Namespace, flags: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """The values of those flags."""
-    return {name: getattr(args, flag[2:].replace("-", "_")) for flag, (name, _) in flags.items()}
-
-
-def _stored(args: argparse.Namespace) -> Study:
-    """The sweep that --from names, with this machine's settings."""
-    own = ("batch_size", "device", "threads")  # of this machine; the rest is the sweep's
-    for name in ("preset", *(field.name for field in dataclasses.fields(Config))):
-        if getattr(args, name, None) and name not in own:
-            allowed = "nothing: the sweep of --from has its own"
-            raise InvalidValue(name, getattr(args, name), allowed)
-    changed = {name: getattr(args, name) for name in own if getattr(args, name)}
-    changed = check(changed, "the command line")
-    study = open_store(Path(args.store), to_load(args))
-    return dataclasses.replace(study, config=dataclasses.replace(study.config, **changed))
-
-
-def _decoded(args: argparse.Namespace) -> list[Study]:
-    """Sweeps for training and, where the problems have a split for it, for measuring."""
-    from experiments.chopper_training import require_fifth
-
-    if not 1 <= args.held_out_limit <= data.MOST_MADE:
-        allowed = f"1 to {data.MOST_MADE:,} problems"
-        raise InvalidValue("held-out-limit", args.held_out_limit, allowed)
-    own = getattr(args, "models", None) in (None, models.REASONER)
-    args.preset = args.preset or ("chopper" if own else "paper")
-    fixed = {"detectors": "none", "split": "train", "null": "none"}
-    preset, config = config_from(args, **fixed)
-    configs = {"train": config}
-    if set(expand(config.datasets)) <= set(RECIPES):
-        more = {"split": "heldout", "limit": args.held_out_limit}
-        configs["held-out"] = dataclasses.replace(config, **more)
-    studies = []
-    for name, part in configs.items():
-        folder = Path(args.out) / name
-        with Console(stderr=True).status("loading model and problems"):
-            prepared = sweep.prepare(part, folder)
-        if len(configs) == 1:
-            items = prepared.experiment.plan.items
-            require_fifth({dataset: len(ids) for (_, dataset), ids in items.items()})
-        with Bars() as bars:
-            sweep.run(prepared, folder, preset=preset, arguments=args.arguments, progress=bars)
-        studies.append(Study.open(folder, load=import_paths(part)))
-    return studies
-
-
-def _model(
-    sweeps: Sequence[Study], config: Config
-) -> tuple[models.ModelSource, models.LoadedModel]:
-    """The one model of all sweeps, with the weights they were made with."""
-    names = {name for study in sweeps for name in study.config.models}
-    if len(names) > 1:
-        raise InvalidValue("model", ", ".join(sorted(names)), "one model: a chopper is one model's")
+def _model(study: Study) -> tuple[models.ModelSource, models.LoadedModel]:
+    """The model of a sweep, with the weights it was made with."""
+    config = study.config
+    if len(config.models) > 1:
+        allowed = "one model: a chopper is one model's"
+        raise InvalidValue("model", ", ".join(config.models), allowed)
     models.use_threads(config.threads)
     source = models.find(config.models[0], config.revision, weights=config.weights)
-    for study in sweeps:
-        if any(part.model_digest != source.digest for part in study.plan.configurations):
-            raise InvalidValue("model", source.name, f"the weights {study.folder} was made with")
+    if any(part.model_digest != source.digest for part in study.plan.configurations):
+        raise InvalidValue("model", source.name, f"the weights {study.folder} was made with")
     device = models.resolve_device(config.device)
     return source, models.load(source, config.dtype, device, config.device_map)
 

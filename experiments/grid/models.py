@@ -196,11 +196,9 @@ def resolve_device(device: str) -> str:
 
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    kind, _, index = device.partition(":")
     count = torch.cuda.device_count()
-    there = device == "cpu" or (kind == "cuda" and (int(index) if index.isdigit() else 0) < count)
-    if not there or (index and not index.isdigit()):
-        choices = ["auto", "cpu", *(f"cuda:{i}" for i in range(count))]
+    choices = ["auto", "cpu", *["cuda"] * bool(count), *(f"cuda:{i}" for i in range(count))]
+    if device not in choices:
         raise InvalidValue("device", device, f"one of {', '.join(choices)}", choices)
     return device
 

@@ -11,10 +11,10 @@ from attention.errors import InvalidValue
 from experiments.grid import gym, scoring
 from experiments.grid.answers import asks_for_box
 from experiments.grid.config import Config
-from experiments.grid.data import packaged, prompts
+from experiments.grid.data import prompts
 from experiments.grid.data import rows as data_rows
 from experiments.grid.data.rows import Row, Rows
-from experiments.grid.data.sets import HUB, expand, split_revision
+from experiments.grid.data.sets import HUB, expand, is_packaged, package_path, split_revision
 from experiments.grid.identity import digest
 from experiments.grid.scoring import Gold
 from experiments.reasoner import RECIPES, problem
@@ -155,10 +155,10 @@ def load_set(dataset: str, split: str, limit: int | None, choice: ProblemChoice)
     _refuse_repeated_ids(items, rows.rows)
     template = _template(dataset, _roles(dataset, rows.rows[0], choice), choice)
     about = {**rows.source, "of": rows.of, "template": template}
-    return DataSet(dataset, tuple(items), about, tuple(_said(dataset, items, rows.of, choice)))
+    return DataSet(dataset, tuple(items), about, tuple(_notices(dataset, items, rows.of, choice)))
 
 
-def _said(dataset: str, items: Sequence[Item], of: int, choice: ProblemChoice) -> Iterator[str]:
+def _notices(dataset: str, items: Sequence[Item], of: int, choice: ProblemChoice) -> Iterator[str]:
     """Notices of problems that are left out, and of those that cannot be judged."""
     if len(items) < of:
         how = "the first; --limit all takes all" if choice.sample is None else "at random"
@@ -217,8 +217,8 @@ def _rows(dataset: str, limit: int | None, choice: ProblemChoice) -> Rows:
             rows.append(Row(at, f"problem {at} of {dataset}", values))
         source = {"reasoning_gym": generator.version, "generator_digest": generator.digest}
         return Rows(tuple(rows), generator.size, source)
-    if packaged.is_named(dataset):
-        return data_rows.file_rows(packaged.path(dataset), *which)
+    if is_packaged(dataset):
+        return data_rows.file_rows(package_path(dataset), *which)
     if dataset not in HUB:
         return data_rows.file_rows(Path(dataset), *which)
     repository, configuration, split, _ = HUB[dataset]

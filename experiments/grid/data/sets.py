@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
 
 from attention.errors import InvalidValue
 from experiments.grid import gym
-from experiments.grid.data import packaged
 from experiments.reasoner import LEVELS, RECIPES
 
 #: Name -> (hub id, configuration, split, one line about it).
@@ -35,12 +35,13 @@ def names() -> dict[str, str]:
     }
 
 
+#: What a data set in an installed package, which is found and not imported, begins with.
+PACKAGE = "package:"
 #: Forms of names: what begins with these, and one line about each.
 FORMS = {
     f"{gym.PREFIX}NAME": "a generator of reasoning-gym, as gym:chain_sum(seed=1, max_terms=4) "
     "(extra gym)",
-    f"{packaged.PREFIX}NAME/FILE": "a JSONL or CSV file or a folder of TOML files in an installed "
-    "package",
+    f"{PACKAGE}NAME/FILE": "a JSONL or CSV file or a folder of TOML files in an installed package",
 }
 
 
@@ -52,7 +53,7 @@ def split_revision(name: str) -> tuple[str, str]:
 
 def is_form(name: str) -> bool:
     """Whether a name has one of the forms."""
-    return name.startswith((gym.PREFIX, packaged.PREFIX))
+    return name.startswith((gym.PREFIX, PACKAGE))
 
 
 def is_file(name: str) -> bool:
@@ -78,7 +79,7 @@ def expand(datasets: Iterable[str]) -> tuple[str, ...]:
     revisions: dict[str, str] = {}
     for typed in datasets:
         if is_form(typed):
-            out.append(gym.spelled(typed) if gym.is_named(typed) else packaged.checked(typed))
+            out.append(gym.spelled(typed) if gym.is_named(typed) else _checked(typed))
             continue
         name, revision = split_revision(typed)
         if "@" in typed and name != typed and not revision:
@@ -128,3 +129,41 @@ def labels(datasets: Sequence[str]) -> dict[str, str]:
 def stream_name(dataset: str, item_id: str) -> str:
     """What the random stream of a problem's row is seeded with, beside seed and sample index."""
     return f"{Path(dataset).name}/{item_id}"
+
+
+def is_packaged(name: str) -> bool:
+    """Whether a data set is one of these."""
+    return name.startswith(PACKAGE)
+
+
+def _checked(name: str) -> str:
+    """The name of a data set in a package, if it is one; nothing is looked up."""
+    package, *parts = PurePosixPath(name.removeprefix(PACKAGE)).parts or ("",)
+    if not package.isidentifier() or not parts or ".." in parts:
+        allowed = f"{PACKAGE}NAME/FILE with an importable package and a JSONL or CSV file in it"
+        raise InvalidValue("dataset", name, allowed)
+    return name
+
+
+def package_path(name: str) -> Path:
+    """Where the file lies."""
+    package, *parts = PurePosixPath(_checked(name).removeprefix(PACKAGE)).parts
+    spec = importlib.util.find_spec(package)  # of a package on the top level: nothing is run
+    folders = [Path(folder) for folder in (spec and spec.submodule_search_locations) or ()]
+    if not folders:
+        raise InvalidValue("dataset", name, f"an installed package that is a folder, not {package}")
+    files = [folder.joinpath(*parts) for folder in folders]
+    there = [file for file in files if file.is_file() or any(file.glob("*.toml"))]
+    if not there:
+        near = [
+            f"{PACKAGE}{package}/{place.relative_to(folder).as_posix()}"
+            for folder in folders
+            for place in sorted(
+                {*folder.rglob("*.jsonl"), *folder.rglob("*.csv")}
+                | {file.parent for file in folder.rglob("*.toml")}
+            )
+        ]
+        names = ", ".join(near[:6]) or "there is none"
+        allowed = f"a JSONL or CSV file of the package, or a folder of TOML files ({names})"
+        raise InvalidValue("dataset", name, allowed, near)
+    return there[0]

@@ -52,7 +52,7 @@ def over_texts(
             allowed = "one that reads texts: hidden states of a text from elsewhere are not known"
             raise InvalidValue("detector", detector.name, allowed)
         require_stop(detector, "what would follow in a text from elsewhere nobody knows")
-    rows = data_rows.file_rows(file, None, None, 0).rows
+    rows = data_rows.file_rows(file).rows
     if not rows:
         raise InvalidValue("file", str(file), "a file with at least one text")
     texts = [_text(row, column) for row in rows]

@@ -125,8 +125,7 @@ def load_all(config: Config) -> dict[str, DataSet]:
 
 
 def load(dataset: str, split: str, limit: int | None) -> list[Item]:
-    """The first `limit` problems of a data set (all of them, if it has fewer), as they are put by
-    default; see `load_set`."""
+    """The first `limit` problems of a data set in their default prompts; see `load_set`."""
     return list(load_set(dataset, split, limit, ProblemChoice()).items)
 
 
@@ -207,23 +206,23 @@ def _reasoner_item(level: str, split: str, index: int, choice: ProblemChoice) ->
 
 
 def _rows(dataset: str, limit: int | None, choice: ProblemChoice) -> Rows:
-    which = (limit, choice.sample, choice.seed, choice.offset)
+    selection = data_rows.Selection(limit, choice.sample, choice.seed, choice.offset)
     if gym.is_named(dataset):
         generator = gym.generator(dataset)
         rows = []
-        for at in data_rows.chosen(generator.size, *which):
+        for at in selection.of(generator.size):
             made = generator.problem(at)
             values = {"question": made.question, "answer": made.answer, "id": made.id}
             rows.append(Row(at, f"problem {at} of {dataset}", values))
         source = {"reasoning_gym": generator.version, "generator_digest": generator.digest}
         return Rows(tuple(rows), generator.size, source)
     if is_packaged(dataset):
-        return data_rows.file_rows(package_path(dataset), *which)
+        return data_rows.file_rows(package_path(dataset), selection)
     if dataset not in HUB:
-        return data_rows.file_rows(Path(dataset), *which)
+        return data_rows.file_rows(Path(dataset), selection)
     repository, configuration, split, _ = HUB[dataset]
     where = (repository, configuration, split)
-    return data_rows.hub_rows(dataset, where, choice.revisions.get(dataset), *which)
+    return data_rows.hub_rows(dataset, where, choice.revisions.get(dataset), selection)
 
 
 def _item(dataset: str, row: Row, choice: ProblemChoice) -> Item:

@@ -39,30 +39,31 @@ class Rows:
     source: Mapping[str, Any]
 
 
-def chosen(
-    total: int, limit: int | None, sample: int | None, seed: int, offset: int = 0
-) -> list[int]:
-    """Which of `total` problems, ascending.
+@dataclass(frozen=True)
+class Selection:
+    """The first `limit` problems behind `offset`, all for None, or `sample` of them by `seed`."""
 
-    A sample is the same for every model and backend, and a larger one holds the smaller one of the
-    same seed.
-    """
-    if sample is None:
-        return list(range(offset, total if limit is None else min(offset + limit, total)))
+    limit: int | None = None
+    sample: int | None = None
+    seed: int = 0
+    offset: int = 0
 
-    def drawn(index: int) -> bytes:
-        return hashlib.sha256(f"{seed}/{index}".encode()).digest()
+    def of(self, total: int) -> list[int]:
+        """Which of `total` problems, ascending; a larger sample holds the smaller."""
+        if self.sample is None:
+            end = total if self.limit is None else min(self.offset + self.limit, total)
+            return list(range(self.offset, end))
 
-    return sorted(sorted(range(total), key=drawn)[:sample])
+        def drawn(index: int) -> bytes:
+            return hashlib.sha256(f"{self.seed}/{index}".encode()).digest()
+
+        return sorted(sorted(range(total), key=drawn)[: self.sample])
 
 
-def file_rows(
-    path: Path, limit: int | None, sample: int | None, seed: int, offset: int = 0
-) -> Rows:
-    """Rows of a JSONL file, or of a CSV file with a header, where empty lines are none; or of a
-    folder of TOML files."""
+def file_rows(path: Path, selection: Selection = Selection()) -> Rows:
+    """Rows of a JSONL file, of a CSV file with a header, or of a folder of TOML files."""
     if path.is_dir():
-        return folder_rows(path, limit, sample, seed, offset)
+        return _folder_rows(path, selection)
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -76,25 +77,22 @@ def file_rows(
     source = {"file_digest": hashlib.sha256(content).hexdigest()[:32]}
     if path.suffix.lower() == ".csv":
         cells = [*_csv_lines(path, text)]
-        rows = [Row(at, *cells[at]) for at in chosen(len(cells), limit, sample, seed, offset)]
+        rows = [Row(at, *cells[at]) for at in selection.of(len(cells))]
         return Rows(tuple(rows), len(cells), source)
-    every = enumerate(io.StringIO(text, newline=None), start=1)
-    lines = [(f"line {number} of {path}", line) for number, line in every if line.strip()]
-    numbered = [(at, *lines[at]) for at in chosen(len(lines), limit, sample, seed, offset)]
-    rows = [Row(at, place, _parse(place, line)) for at, place, line in numbered]
+    numbered = enumerate(io.StringIO(text, newline=None), start=1)
+    lines = [(f"line {number} of {path}", line) for number, line in numbered if line.strip()]
+    rows = [Row(at, lines[at][0], _parse(*lines[at])) for at in selection.of(len(lines))]
     return Rows(tuple(rows), len(lines), source)
 
 
-def folder_rows(
-    folder: Path, limit: int | None, sample: int | None, seed: int, offset: int = 0
-) -> Rows:
+def _folder_rows(folder: Path, selection: Selection) -> Rows:
     """Rows of a folder of TOML files, one a problem; its name is its id."""
     files = sorted(folder.glob("*.toml"))
     if not files:
         raise InvalidValue("dataset", str(folder), "a folder with TOML files in it, one a problem")
     digest = hashlib.sha256()
     rows = []
-    wanted = set(chosen(len(files), limit, sample, seed, offset))
+    wanted = set(selection.of(len(files)))
     for at, file in enumerate(files):
         try:
             content = file.read_bytes()
@@ -159,13 +157,7 @@ def _parse(place: str, line: str) -> dict[str, Any]:
 
 
 def hub_rows(
-    name: str,
-    where: tuple[str, str | None, str],
-    revision: str | None,
-    limit: int | None,
-    sample: int | None,
-    seed: int,
-    offset: int = 0,
+    name: str, where: tuple[str, str | None, str], revision: str | None, selection: Selection
 ) -> Rows:
     """Rows of a data set on the hub."""
     try:
@@ -183,7 +175,7 @@ def hub_rows(
     except Exception as error:  # the hub's client raises many kinds
         allowed = f"a reachable hub ({repository}: {error}), or a JSONL file with the same columns"
         raise InvalidValue("dataset", name, allowed) from error
-    indices = chosen(len(published), limit, sample, seed, offset)
+    indices = selection.of(len(published))
     rows = [
         Row(index, f"row {index + 1} of {name}", dict(values))
         for index, values in zip(indices, published.select(indices), strict=True)

@@ -69,17 +69,15 @@ class LilLM(TemplateLM):
         self.detectors = build_detectors(self.settings)
         device = models.resolve_device(self.settings.device)
         models.use_threads(self.settings.threads)
-        source = models.find(
-            self.settings.models[0], self.settings.revision, weights=self.settings.weights
-        )
+        name, revision = self.settings.models[0], self.settings.revision
+        source = models.find(name, revision, weights=self.settings.weights)
         self.loaded = models.load(source, self.settings.dtype, device)
         with self.method.on(self.loaded.model, self.settings.engine):
             pass  # a family it does not work with is refused now
         self.tokenizer = self.loaded.tokenizer
         self.max_gen_toks = check_int("max_gen_toks", max_gen_toks, 1)
-        positions = getattr(
-            self.loaded.model.config.get_text_config(), "max_position_embeddings", None
-        )
+        config = self.loaded.model.config.get_text_config()
+        positions = getattr(config, "max_position_embeddings", None)
         self.max_length = check_int("max_length", max_length or positions or 1 << 31, 2)
         self._device = device
         self._finished: Counter[str] = Counter()

@@ -23,11 +23,7 @@ _LAYERS = "_lil_int8_layers"
 
 
 class Int8Linear(nn.Module):
-    """A linear layer of whole numbers: weights with a scale for each output, inputs for each token.
-
-    Sums of products are whole numbers and so exact, which is why a row has the same outputs in
-    whatever batch it is.
-    """
+    """A linear layer of whole numbers, whose sums are exact: a row is the same in any batch."""
 
     def __init__(self, linear: nn.Linear, place: int = 0) -> None:
         super().__init__()
@@ -107,10 +103,7 @@ def _product(numbers: Tensor, blocks: Tensor, scales: Tensor, zeros: Tensor) -> 
 
 @functools.cache
 def saturates() -> bool:
-    """Whether the 8-bit kernels of this processor cut sums of two products off at 16 bits.
-
-    Processors with AVX2 and without VNNI do that: 2 * 255 * 127 is above 32767.
-    """
+    """Whether sums of two products end at 16 bits here, as with AVX2 and without VNNI."""
     weights = torch.full((32, 64), LARGEST, dtype=torch.int8)
     blocks = torch.ops.onednn.qlinear_prepack(weights, None)
     inputs = torch.full((_AT_ONCE, 64), 2 * ZERO - 1, dtype=torch.uint8)
@@ -146,10 +139,7 @@ def scaled(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 @functools.cache
 def operator() -> Any:
-    """`lil::int8_product`, with which a compiled step multiplies, defined when it is first needed.
-
-    Its weights are those of the model that the step in `CALL` belongs to.
-    """
+    """`lil::int8_product` of compiled steps, with the weights of the model in `CALL`."""
     library: Any = torch.library.Library("lil", "FRAGMENT")  # type: ignore[no-untyped-call]
     library.define("int8_product(Tensor numbers, Tensor scales, Tensor zeros, int place) -> Tensor")
     library.impl("int8_product", _multiplied, "CPU")
@@ -175,10 +165,7 @@ def _empty(numbers: Tensor, scales: Tensor, _zeros: Tensor, _place: int) -> Tens
 
 
 def in_int8(model: Any, device: str) -> Any:
-    """A model on a CPU whose linear layers, the language-model head among them, are `Int8Linear`.
-
-    Embeddings, norms and layers of other kinds stay as they are.
-    """
+    """A model on a CPU whose linear layers, with the language-model head, are `Int8Linear`."""
     if device != "cpu":
         raise InvalidValue("weights", "int8", f"stored on {device}: whole numbers are for CPUs")
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]

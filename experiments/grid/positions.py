@@ -63,14 +63,8 @@ def _from_config(source: ModelSource, ask: Callable[[Any], X], here: bool = Fals
     from transformers import AutoConfig
 
     try:
-        return ask(
-            AutoConfig.from_pretrained(
-                source.location,
-                revision=source.revision,
-                local_files_only=here,
-                trust_remote_code=False,
-            )
-        )
+        options = {"local_files_only": here, "trust_remote_code": False}
+        return ask(AutoConfig.from_pretrained(source.location, revision=source.revision, **options))
     except Exception as error:  # whatever a foreign config makes of it
         reason = str(error).strip().split("\n")[0]
         raise InvalidValue("model", source.name, f"a readable config.json ({reason})") from error

@@ -231,19 +231,6 @@ def shown(gold: Gold) -> str | None:
     return " or ".join(gold) if isinstance(gold, tuple) else gold
 
 
-def correct(
-    text: str,
-    gold: Gold,
-    scorer: str,
-    own: Scorers = NO_SCORERS,
-    *,
-    item: str = "",
-    ended: bool = True,
-) -> bool | None:
-    """Whether a generated text solves its problem, as `judged` says."""
-    return judged(text, gold, scorer, own, item=item, ended=ended).correct
-
-
 def require(scorer: str, dataset: str, golds: Iterable[Gold] = ()) -> None:
     """Refuse a data set whose answers cannot be judged here, before anything is decoded.
 

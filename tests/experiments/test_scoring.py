@@ -20,6 +20,10 @@ NEEDS_MATH = pytest.mark.skipif(
 PUBLIC = Path(os.environ.get("LIL_PUBLIC_DATA", "not given"))
 
 
+def _correct(text: str, gold: scoring.Gold, scorer: str) -> bool | None:
+    return scoring.judged(text, gold, scorer).correct
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -95,7 +99,7 @@ def test_numbers_need_no_math_verify_and_mathematics_is_refused_before_decoding(
     ],
 )
 def test_equal_mathematics(answer: str, gold: str, same: bool) -> None:
-    assert scoring.correct(f"so \\boxed{{{answer}}}", gold, "math") is same
+    assert _correct(f"so \\boxed{{{answer}}}", gold, "math") is same
 
 
 @NEEDS_MATH
@@ -105,16 +109,16 @@ def test_what_cannot_be_computed_is_wrong_within_the_limit(
 ) -> None:
     monkeypatch.setattr(scoring, "LIMIT", 1)
     started = time.monotonic()
-    assert not scoring.correct(f"\\boxed{{{box}}}", "5", "math")
+    assert not _correct(f"\\boxed{{{box}}}", "5", "math")
     assert time.monotonic() - started < 30  # it did not end at all without a limit
 
 
 @NEEDS_MATH
 def test_numbers_in_other_bases_are_others() -> None:
-    assert not scoring.correct("\\boxed{4210_6}", "4210_5", "math")
-    assert not scoring.correct("\\boxed{4210_{6}}", "4210_{5}", "math")
-    assert scoring.correct("\\boxed{4210_5}", "4210_{5}", "math")
-    assert not scoring.correct("\\boxed{4211_5}", "4210_{5}", "math")
+    assert not _correct("\\boxed{4210_6}", "4210_5", "math")
+    assert not _correct("\\boxed{4210_{6}}", "4210_{5}", "math")
+    assert _correct("\\boxed{4210_5}", "4210_{5}", "math")
+    assert not _correct("\\boxed{4211_5}", "4210_{5}", "math")
 
 
 @NEEDS_MATH
@@ -134,6 +138,6 @@ def test_every_gold_answer_is_its_own(name: str, problems: int) -> None:
     wrong = [
         (item.id, item.gold)
         for item in items
-        if not scoring.correct(f"\\boxed{{{item.gold}}}", item.gold, "math")
+        if not _correct(f"\\boxed{{{item.gold}}}", item.gold, "math")
     ]
     assert wrong == []

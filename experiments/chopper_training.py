@@ -30,11 +30,7 @@ Measured = dict[str, Any]
 
 @dataclass(frozen=True)
 class ChunkedTrace:
-    """A trace up to its cap in chunks, with the first chunk that is word salad, if one is.
-
-    `states`, (chunks, hidden size), are the hidden states at the chunks' ends, empty until
-    `with_states` reads them.
-    """
+    """A trace up to its cap in chunks, with the first chunk that is word salad, if one is."""
 
     run: Run
     trace: Trace

@@ -111,8 +111,6 @@ class LilLM(TemplateLM):
         }
         return {"lil": about}
 
-    # Text and tokens
-
     @property
     def eot_token_id(self) -> int:
         """The id that ends a text."""
@@ -153,8 +151,6 @@ class LilLM(TemplateLM):
             continue_final_message=not add_generation_prompt,
         )
         return text
-
-    # Generation
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """The generated texts, cut before the first stop string."""
@@ -217,8 +213,6 @@ class LilLM(TemplateLM):
             **generation.sampling,
         )
 
-    # Likelihood
-
     def _loglikelihood_tokens(
         self,
         requests: Sequence[tuple[Any, list[int], list[int]]],
@@ -274,11 +268,7 @@ class LilLM(TemplateLM):
 def likelihoods(
     model: Any, backend: Backend, pairs: Sequence[tuple[list[int], list[int]]], most: int
 ) -> list[tuple[float, bool]]:
-    """The log-likelihood of each continuation after its context, and whether greedy gives it.
-
-    Every backend reads a prompt densely. A context has at least one token; of rows longer than
-    `most` tokens the beginning is cut.
-    """
+    """The log-likelihood of each continuation after its context, and whether greedy gives it."""
     rows = [[*context, *after][-most - 1 : -1] for context, after in pairs]
     width = max(map(len, rows))
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])

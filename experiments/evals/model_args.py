@@ -112,9 +112,6 @@ class GenerationArguments:
         return cls(tuple(filter(None, until)), most, values)
 
 
-# ---------------------------------------------------------------- stop strings
-
-
 @dataclass(frozen=True)
 class Until(Detector):
     """Ends a generation once its text, without the prompt, holds one of these strings."""
@@ -156,10 +153,7 @@ class UntilWatcher(Watcher[Until]):
 
 
 def text_before(trace: Trace, strings: Sequence[str], special: Collection[int] = ()) -> str:
-    """A trace's text up to the first of the strings in it.
-
-    Tokens of the ids `special` are searched and are no text, as `skip_special_tokens` has it.
-    """
+    """A trace's text up to the first of the strings in it."""
     pieces = trace.text_pieces
     whole = b"".join(pieces)
     places = [at for string in strings if (at := whole.find(string.encode())) >= 0]

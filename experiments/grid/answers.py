@@ -81,9 +81,6 @@ class StatedAnswer:
     rule: str
 
 
-# ---------------------------------------------------------------- marks
-
-
 def boxed(text: str) -> list[str]:
     r"""What stands in each complete `\boxed{...}`, inner braces balanced, in the text's order."""
     boxes: dict[int, str] = {}
@@ -99,10 +96,7 @@ def boxed(text: str) -> list[str]:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What stands in the last complete `\boxed{...}`; None without one.
-
-    A generation cut inside its box has no answer there: the box before it, if any, is taken.
-    """
+    r"""What stands in the last complete `\boxed{...}`; None without one."""
     return next(reversed(boxed(text)), None)
 
 
@@ -131,10 +125,7 @@ def _in_box(text: str, kind: Kind, ended: bool) -> str | None:  # noqa: ARG001
 
 
 def _behind_hashes(text: str, kind: Kind, ended: bool) -> str | None:
-    """What follows the last `####` on its line, which has to be over; no heading.
-
-    A number is looked for on every line, other answers on the last.
-    """
+    """What follows the last `####` on its line, which has to be over; no heading."""
     lines = text.split("\n")
     if not ended:
         lines = lines[:-1]
@@ -145,9 +136,6 @@ def _behind_hashes(text: str, kind: Kind, ended: bool) -> str | None:
         if is_answer and (kind != "number" or values(behind)):
             return behind.strip()
     return None
-
-
-# ---------------------------------------------------------------- sentences
 
 
 def _by_phrase(text: str, kind: Kind, ended: bool) -> str | None:
@@ -251,8 +239,6 @@ def find(text: str, kind: Kind, ended: bool, rules: int = len(RULES)) -> StatedA
             return StatedAnswer(answer, name)
     return None
 
-
-# ---------------------------------------------------------------- numbers
 
 _DROPPED = re.compile(
     r"\\[,!;:> ]|\\left|\\right|\\displaystyle|[*`$€£°~≈]|\\\$|\^\{?\\circ\}?|\\circ"

@@ -82,10 +82,7 @@ def is_named(name: str) -> bool:
 
 
 def spelled(text: str) -> str:
-    """The canonical name of a data set: parameters in their order, seed 0 left out.
-
-    Nothing is imported; whether there is such a generator is not looked up.
-    """
+    """The canonical name of a data set: parameters in their order, seed 0 left out."""
     return PREFIX + str(_spec(text))
 
 

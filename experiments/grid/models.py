@@ -47,10 +47,7 @@ _KERNELS = (
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model found but not loaded: its name as typed, where it is, and which weights it holds.
-
-    `weights` is one of `config.WEIGHTS`; any but the stored ones are part of `digest`.
-    """
+    """A model found but not loaded: its name as typed, where it is, and which weights it holds."""
 
     name: str
     location: str

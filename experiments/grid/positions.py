@@ -30,10 +30,7 @@ def positions(source: ModelSource, *, here: bool = False) -> int | None:
 
 
 def counted_layers(source: ModelSource) -> dict[str, int]:
-    """What a manifest says of a model in which some layers hold no keys; nothing of others.
-
-    Budgets, and all numbers of keys and bytes, are of the layers with keys alone.
-    """
+    """What a manifest says of a model in which some layers hold no keys; nothing of others."""
     from attention.families import key_layers
 
     def count(config: Any) -> tuple[int, int]:

@@ -53,14 +53,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class OwnScorer:
-    """A scorer of one's own.
-
-    Args:
-        path: `module:function`, as typed.
-        score: called with an output and an accepted answer; true or false, or the name of the rule
-            by which the output is right, "" or None where it is not.
-        digest: of the file it stands in.
-    """
+    """A scorer of one's own."""
 
     path: str
     score: Callable[[str, str], object] = field(repr=False)
@@ -232,10 +225,7 @@ def shown(gold: Gold) -> str | None:
 
 
 def require(scorer: str, dataset: str, golds: Iterable[Gold] = ()) -> None:
-    """Refuse a data set whose answers cannot be judged here, before anything is decoded.
-
-    Numbers are compared without math-verify.
-    """
+    """Refuse a data set whose answers cannot be judged here, before anything is decoded."""
     if scorer not in ("math", "stated") or has_math_verify():
         return
     free = ("number",) if scorer == "math" else ("number", "words")

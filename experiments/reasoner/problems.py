@@ -107,10 +107,7 @@ def split_of(prompt: str) -> str:
 def generate(
     rng: random.Random, steps: int, recipe: Recipe, problem_id: str, level: str
 ) -> Problem:
-    """Draw a problem with exactly `steps` needed computations, and the rest as the recipe says.
-
-    With a rival the operand of a fact alone does not tell which number is meant.
-    """
+    """Draw a problem with exactly `steps` needed computations, and the rest as the recipe says."""
     while True:
         theme = rng.choice(words.THEMES)
         unit = rng.choice(theme.units)

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Theme:
-    """A setting: how variables are called in facts and what is counted.
-
-    `phrase` wraps a one-word name ("the {} box"); `verb`/`infinitive` and `units` fill the forms.
-    """
+    """A setting: how variables are called in facts and what is counted."""
 
     key: str
     names: tuple[str, ...]

@@ -63,10 +63,7 @@ class Item:
 
 @dataclass(frozen=True)
 class ProblemChoice:
-    """Which problems of a data set, and how they are put; as the keys of `Config` of these names.
-
-    `template` is the text of the file `prompt_template`; `revisions` are of hub sets, by name.
-    """
+    """Which problems of a data set, and how they are put; as `Config` has them."""
 
     sample: int | None = None
     seed: int = 0
@@ -130,15 +127,7 @@ def load(dataset: str, split: str, limit: int | None) -> list[Item]:
 
 
 def load_set(dataset: str, split: str, limit: int | None, choice: ProblemChoice) -> DataSet:
-    """Problems of a data set in their prompts.
-
-    Args:
-        dataset: a level of the reasoner, a name of `HUB`, a JSONL or CSV file by its path or in a
-            package, or a generator.
-        split: of the reasoner's problems.
-        limit: how many behind the choice's offset; None for all.
-        choice: which problems, and their prompts.
-    """
+    """Problems of a data set in their prompts."""
     if dataset in RECIPES:
         items = [_reasoner_item(dataset, split, i, choice) for i in _of_level(limit, choice)]
         about: dict[str, Any] = {"split": split}
@@ -171,10 +160,7 @@ def _notices(dataset: str, items: Sequence[Item], of: int, choice: ProblemChoice
 
 
 def typed(text: str, choice: ProblemChoice) -> Item:
-    """A typed prompt as a problem without an answer.
-
-    It goes through the model's chat template where there is one, and through the choice's template.
-    """
+    """A typed prompt as a problem without an answer."""
     if not text.strip():
         raise InvalidValue("prompt", text, "a text")
     message = text
@@ -293,10 +279,7 @@ def _scorer(
 
 
 def _roles(dataset: str, row: Row, choice: ProblemChoice) -> dict[str, str]:
-    """Role -> column: what is asked, and the answer; those given, else known ones.
-
-    A column of answers may be missing where neither columns nor a scorer were asked for.
-    """
+    """Role -> column: what is asked, and the answer; those given, else known ones."""
     roles = dict(choice.columns)
     for role, column in roles.items():
         if column not in row.values:

@@ -107,11 +107,7 @@ def _neighbours(path: Path) -> list[str]:
 
 
 def labels(datasets: Sequence[str]) -> dict[str, str]:
-    """A short name for each data set: a file's stem, with as many folders as tell it from others.
-
-    What is asked for by a known name, or is a generator, keeps its name. Labels are for readers;
-    identities and random streams go on by the file's name.
-    """
+    """A short label of each data set: a file's stem, with as many folders as it needs to differ."""
     unique = list(dict.fromkeys(datasets))
     labels_ = {name: name for name in unique if name in names() or gym.is_named(name)}
     taken = set(labels_)

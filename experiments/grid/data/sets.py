@@ -145,7 +145,8 @@ def package_path(name: str) -> Path:
     """Where the file lies."""
     package, *parts = PurePosixPath(_checked(name).removeprefix(PACKAGE)).parts
     spec = importlib.util.find_spec(package)  # of a package on the top level: nothing is run
-    folders = [Path(folder) for folder in (spec and spec.submodule_search_locations) or ()]
+    places = None if spec is None else spec.submodule_search_locations
+    folders = [Path(place) for place in places or ()]
     if not folders:
         raise InvalidValue("dataset", name, f"an installed package that is a folder, not {package}")
     files = [folder.joinpath(*parts) for folder in folders]

@@ -22,10 +22,10 @@ from rich.table import Column
 
 from experiments.cli.console import Console
 from experiments.grid.identity import Configuration
-from experiments.sweep import result_writer
+from experiments.sweep import runner
 
 
-class Bars(result_writer.Progress):
+class Bars(runner.Progress):
     """A sweep's progress: runs done, the configuration at work, tokens a second, time left.
 
     It moves by expected tokens, not by runs: hard problems come last and take longest. `names` is

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from attention.errors import InvalidValue
 from experiments.grid import schema
-from experiments.store.files.fields import SweepFields
 from experiments.store.files.filesystem import write_atomically
 
 #: Where the sweeps of a store have their manifests.
@@ -25,6 +26,26 @@ _PACKAGES = (
     *("lil-attention", "torch", "transformers", "tokenizers"),
     *("numpy", "scipy", "zstandard", "msgspec"),
 )
+
+
+class SweepFields(msgspec.Struct, frozen=True):
+    """A manifest: a sweep's configuration, its plan and how it went."""
+
+    status: Literal["running", "finished", "interrupted", "failed"]
+    preset: str
+    arguments: tuple[str, ...]
+    config: dict[str, Any]
+    plan: dict[str, Any]
+    detectors: tuple[dict[str, Any], ...]
+    started: str
+    ended: str | None
+    models: tuple[dict[str, Any], ...] = ()
+    packages: dict[str, str | None] = {}
+    host: str | None = None
+    pid: int | None = None
+    code: dict[str, str] = {}
+    keeps_all: tuple[dict[str, Any], ...] = ()
+    notices: tuple[str, ...] = ()
 
 
 def now() -> str:

@@ -133,9 +133,6 @@ class Store:
             writer, self._writer = self._writer, None
             writer.close()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_writer": None}  # a copy in another process only reads
-
     def __enter__(self) -> Store:
         return self
 

@@ -59,17 +59,10 @@ class Study:
 
     @classmethod
     def open(cls, folder: Path, sweep: str | None = None, load: Collection[str] = ()) -> Study:
-        """A store as its sweeps left it: data, of which nothing is run.
+        """A store as its sweeps left it: data, of which nothing is run but the paths in `load`.
 
-        Args:
-            folder: of the store.
-            sweep: None for the last sweep and all that are compatible with it: the same weights,
-                problems, caps, sampling and dtype; "last" for that alone, or the beginning of the
-                id of another.
-            load: import paths that may be followed where the store names them.
-
-        Raises:
-            InvalidValue: no store there, no such sweep, or a manifest that cannot be read.
+        `sweep` is None for the last sweep and all that are compatible with it, "last" for that
+        alone, or the beginning of the id of another.
         """
         notices: list[str] = []
         if sweep is None:

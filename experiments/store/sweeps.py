@@ -159,10 +159,10 @@ def _why_incompatible(left: Sweep, right: Sweep) -> str | None:
         values = getattr(left.config, key), getattr(right.config, key)
         if values[0] != values[1]:
             return f"{key} {values[0]}, not {values[1]}"
-    left_digests, right_digests = _digests(left.plan), _digests(right.plan)
-    for model in left_digests.keys() & right_digests.keys():
-        if left_digests[model] != right_digests[model]:
-            return f"other weights under the name {model}"
+    right_digests = {c.model: c.model_digest for c in right.plan.configurations}
+    for c in left.plan.configurations:
+        if right_digests.get(c.model, c.model_digest) != c.model_digest:
+            return f"other weights under the name {c.model}"
     for (model, dataset), problems in left.plan.items.items():
         for (other_model, other_dataset), others in right.plan.items.items():
             prompts = model == other_model  # models put problems in prompts of their own
@@ -173,13 +173,6 @@ def _why_incompatible(left: Sweep, right: Sweep) -> str | None:
     if _decoded_with(left) != _decoded_with(right):
         return "other detectors that act or read the model's states"
     return None
-
-
-def _digests(plan: Plan) -> dict[str, set[str]]:
-    digests: dict[str, set[str]] = {}
-    for configuration in plan.configurations:
-        digests.setdefault(configuration.model, set()).add(configuration.model_digest)
-    return digests
 
 
 def _problems(problems: Sequence[PlannedProblem], prompts: bool) -> list[tuple[object, ...]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention.errors import InvalidValue
 from attention.families import key_layers
@@ -31,23 +31,6 @@ N = TypeVar("N", int, float)
 _BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
-class ConfigurationForecast(TypedDict):
-    """One configuration: its runs, how many are stored, and the tokens and seconds left."""
-
-    model: str
-    dataset: str
-    backend: str
-    budget: int | None
-    penalty: str
-    runs: int
-    stored: int | None
-    tokens_expected: int
-    runs_of_unknown_length: int
-    tokens_at_most: int
-    tokens_per_sec: float | None
-    seconds: float | None
-
-
 def estimate(config: Config, out: Path) -> dict[str, Any]:
     """The document of `lil sweep --dry-run --json`; bytes, tokens, seconds, missing is None."""
     unknown: list[str] = []
@@ -64,7 +47,7 @@ def estimate(config: Config, out: Path) -> dict[str, Any]:
         on_vllm.require_compared(experiment)
     study = Study.of(Store(out), experiment) if manifest.any_in(out) else None
     speeds = {} if study is None else study.store.seconds_per_token()
-    forecasts: list[ConfigurationForecast] = []
+    forecasts: list[dict[str, Any]] = []
     memory: list[dict[str, Any]] = []
     for name in config.models:
         source = experiment.sources.get(name)
@@ -83,7 +66,7 @@ def estimate(config: Config, out: Path) -> dict[str, Any]:
         forecasts += of_model
     sums = ("runs", "stored", "tokens_expected", "runs_of_unknown_length", "tokens_at_most")
     return {
-        **{key: total(f[key] for f in forecasts) for key in (*sums, "seconds")},  # type: ignore[literal-required]
+        **{key: total(f[key] for f in forecasts) for key in (*sums, "seconds")},
         "batch_size": config.batch_size,
         "dtype": config.dtype,
         "config": config.to_dict(),
@@ -101,8 +84,8 @@ def _forecast(
     study: Study | None,
     seconds_per_token: float | None,
     unknown: list[str],
-) -> ConfigurationForecast:
-    """What one configuration would take."""
+) -> dict[str, Any]:
+    """What one configuration would take; None where the store lacks what it follows from."""
     config = experiment.config
     runs = experiment.sizes[configuration.dataset] * config.samples_per_problem
     shortest = longest = config.max_new_tokens

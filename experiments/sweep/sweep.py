@@ -32,8 +32,7 @@ from experiments.store.study import Study
 from experiments.sweep.decoder import Prepared, require_supported
 from experiments.sweep.executors import begin
 from experiments.sweep.missing_runs import MissingRuns
-from experiments.sweep.result_writer import Counts, Progress, ResultWriter
-from experiments.sweep.runner import Runner
+from experiments.sweep.runner import Counts, Progress, ResultWriter, Runner
 
 
 @dataclass

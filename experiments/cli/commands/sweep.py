@@ -25,7 +25,7 @@ from experiments.grid.presets import load
 from experiments.grid.stored import import_paths
 from experiments.store.study import Study
 from experiments.sweep import sweep
-from experiments.sweep.estimate import ConfigurationForecast, estimate, total
+from experiments.sweep.estimate import estimate, total
 
 EXAMPLES = """\
 examples:
@@ -156,10 +156,10 @@ def _print(forecast: dict[str, Any], console: Console) -> None:
 
 
 def _by_backend(
-    forecasts: Sequence[ConfigurationForecast], names: Mapping[str, str]
+    forecasts: Sequence[dict[str, Any]], names: Mapping[str, str]
 ) -> Iterator[list[str]]:
     """Lines of a model's table: budgets of a backend together."""
-    groups: dict[tuple[str, str], list[ConfigurationForecast]] = {}
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for forecast in forecasts:
         added = "" if forecast["penalty"] == "none" else f" + {forecast['penalty']}"
         backend = forecast["backend"] + added

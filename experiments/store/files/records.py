@@ -21,15 +21,18 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, Literal, cast
 
+import msgspec
 import zstandard
+from msgspec import Meta
 
 from attention.errors import InvalidValue
 from experiments.grid import schema
-from experiments.store.files.fields import RunFields, StoredTrace
+from experiments.grid.identity import Configuration
+from experiments.grid.schema import Count, Natural
 from experiments.store.files.filesystem import filesystem_errors, is_locked, sync_folder
-from lil.trace import Trace
+from lil.trace import CostFields, Trace, TraceFields
 
 # A skippable frame: its magic number and size in little endian, then id, length, checksum.
 _MAGIC = 0x184D2A5D
@@ -39,6 +42,54 @@ PREFIX = struct.pack("<II", _MAGIC, _PAYLOAD)
 
 #: Records appended between two fsyncs; a machine that loses power loses at most so many.
 SYNC_EVERY = 8
+
+
+class RunFields(msgspec.Struct, frozen=True):
+    """The first line of a record: which run it is and how it ended.
+
+    `batch_size` rows were decoded together, and `workers` decoded at the same time. `code` are
+    digests of classes that do not ship, and of their files, see `attention.identity.code`: method,
+    penalties and the detector that acts; `notes_code` of those that took notes. `verdict` is the
+    one that was acted upon: tokens kept, step and anchor. `at_positions`: it was cut where the
+    model's positions end, or went beyond them. `runtime` decoded it, with its version.
+    """
+
+    configuration: Configuration = msgspec.field(name="cell")
+    item_id: str
+    prompt: str
+    sample_index: Natural
+    status: Literal["ok", "capped", "out_of_memory", "error"]
+    finish: str | None
+    tokens: Natural | None
+    message: str | None
+    detector: dict[str, Any] | None
+    sweep: str
+    batch_size: Count
+    workers: Count
+    signals: tuple[str, ...] = ()
+    code: dict[str, str] = {}
+    notes_code: dict[str, str] = {}
+    verdict: tuple[Natural, Natural, Natural | None] | None = None
+    at_positions: bool = False
+    runtime: str | None = None
+
+    def __post_init__(self) -> None:
+        failed = self.status in ("out_of_memory", "error")
+        needed = (self.message,) if failed else (self.finish, self.tokens)
+        if None in needed:
+            raise ValueError(f"what belongs to a run that ended {self.status!r}")
+
+
+class StoredTrace(TraceFields, forbid_unknown_fields=True):
+    """The second line of a record: a trace whose costs are known up to its end."""
+
+    checks: Annotated[tuple[CostFields, ...], Meta(min_length=1)]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ends = [check.tokens for check in self.checks]
+        if ends != sorted(set(ends)) or ends[-1] != len(self.new_ids):
+            raise ValueError("checks in ascending order up to the last token")
 
 
 def decompressed(frame: bytes) -> bytes:
@@ -63,7 +114,7 @@ class Record:
 
     `meta` has the configuration as "cell", the item, status ("ok", "capped", "out_of_memory" or
     "error"), message, tokens, finish, names of signals, the sweep and how many rows were decoded
-    at a time: see `fields.RunFields`. Answers are judged whenever a trace is read.
+    at a time: see `RunFields`. Answers are judged whenever a trace is read.
     """
 
     id: str

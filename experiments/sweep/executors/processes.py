@@ -136,7 +136,9 @@ def _undisturbed() -> Iterator[None]:
 
 def serve(connection: Connection, setup: Setup) -> None:
     """Decode jobs until there is nobody to decode for."""
-    _take_signals()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends its workers
+    if hasattr(signal, "pthread_sigmask"):  # blocked while the process was started
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
     # Of its own accord a progress bar makes a semaphore, which a killed process leaves behind.
     tqdm.set_lock(threading.RLock())
     try:
@@ -174,10 +176,3 @@ def _reporter(connection: Connection) -> Callable[[int], None]:
         sent, tokens = time.monotonic(), 0
 
     return add
-
-
-def _take_signals() -> None:
-    # Ctrl-C reaches the whole group; the parent ends its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):  # held back while the process was started
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())

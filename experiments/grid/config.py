@@ -113,7 +113,7 @@ def _cap(key: str, value: object) -> str:
 def _tables(key: str, value: object) -> dict[str, Parameters]:
     tables: dict[str, Parameters] = _tables_of_parameters(key, value)
     for method, params in tables.items():
-        if "name" in params and key != "action_params":  # where it is refused in other words
+        if "name" in params:
             raise InvalidValue("name", params["name"], f"no name in {key}.{method}: it is one")
     try:  # all of them go into manifests
         json.dumps(tables, allow_nan=False)

@@ -40,7 +40,9 @@ def detectors_of(config: Config) -> tuple[list[Detector], dict[str, InvalidValue
         if config.typed:
             for name in config.detector_params:
                 DETECTORS.find(name)
-            _require_actions(config)
+            for name in config.action_params:
+                if name not in ACTIONS:
+                    raise InvalidValue("action", name, f"one of {', '.join(ACTIONS)}", ACTIONS)
         for entry in config.detectors:
             try:
                 spec = DETECTORS.spec(entry)
@@ -65,15 +67,6 @@ def defaults_of(config: Config) -> Defaults:
         SHIPPED_WEIGHTS,
         next(iter(config.models), None),
     )
-
-
-def _require_actions(config: Config) -> None:
-    for name in config.action_params:
-        if name not in ACTIONS:
-            raise InvalidValue("action", name, f"one of {', '.join(ACTIONS)}", list(ACTIONS))
-        if "name" in config.action_params[name]:
-            value = config.action_params[name]["name"]
-            raise InvalidValue("name", value, f"no name in action_params.{name}: it is one")
 
 
 def choices_of(settings: Iterable[str]) -> Choices:

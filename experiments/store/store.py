@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
 from experiments.grid.scoring import Gold, Judgement, judged, shown
-from experiments.store.files.filesystem import require_writable
 from experiments.store.files.records import HEAD, Record, Writer, pack, read
 from experiments.store.manifest import paths
 from experiments.store.sweeps import read_all
@@ -17,9 +16,6 @@ from lil.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["Record", "Store", "require_writable"]
-
 
 #: By data set and item id, the gold answer and its scorer.
 Answers = Mapping[tuple[str, str], tuple[Gold, str]]
@@ -38,16 +34,11 @@ class Store:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.notices: list[str] = []
-        self._records: dict[str, Record] = {}
         self._writer: Writer | None = None
         if self.path.exists() and not self.path.is_dir():
             raise InvalidValue("out", str(self.path), "a folder")
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Read every file again, those of other writers included."""
-        self.notices, self._records = [], {}
+        self.notices: list[str] = []
+        self._records: dict[str, Record] = {}
         try:
             files = sorted((self.path / "traces").glob("*.zst"))
             records = [record for file in files for record in read(file, self.notices)]
@@ -166,7 +157,6 @@ def _row(record: Record, answers: Answers) -> dict[str, Any]:
     backend = dict(configuration["backend"])
     values = {} if record.failed else record.values()
     trace = None if record.failed else Trace.from_dict(values)
-    text = None if trace is None else trace.text
     gold, scorer = answers.get((configuration["dataset"], meta["item_id"]), (None, "none"))
     judgement = Judgement(None)
     if trace is not None:
@@ -185,7 +175,7 @@ def _row(record: Record, answers: Answers) -> dict[str, Any]:
         "gold": shown(gold),
         "answer": judgement.answer,
         "rule": judgement.rule,
-        "text": text,
+        "text": None if trace is None else trace.text,
         "keys_read": None if trace is None else trace.checks[-1].keys_read,
         **{key: value for key, value in values.items() if key not in _LONG},
     }

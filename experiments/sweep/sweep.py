@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,13 +104,41 @@ def run(
     retry_failed: bool = False,
 ) -> Outcome:
     """Decode what the store lacks."""
-    try:
-        with lock(out) as locked:
-            if not locked:
-                progress.note("no locks here: a second sweep into this store would not be noticed")
-            return _run(prepared, out, preset, arguments, progress, retry_failed)
-    except StoreBusyError:
-        raise _busy(out) from None
+    with ExitStack() as stack:
+        try:
+            locked = stack.enter_context(lock(out))
+        except StoreBusyError:
+            raise _busy(out) from None
+        if not locked:
+            progress.note("no locks here: a second sweep into this store would not be noticed")
+        sweep = manifest.new_id()
+        values = _manifest(prepared, preset, arguments)
+        counts = Counts(runs=len(prepared.experiment.plan))
+        manifest.write(out, sweep, values)
+        try:
+            store = Store(out)
+            for notice in store.notices:
+                progress.note(notice)
+            missing = MissingRuns(Study.of(store, prepared.experiment), retry_failed)
+            writer = ResultWriter(store, progress, counts, sweep, missing)
+            runner = Runner(prepared, missing, writer)
+            try:
+                runner.run()
+            finally:
+                store.close()
+                values |= runner.place
+            values["status"] = "finished"
+        except KeyboardInterrupt:
+            values["status"] = "interrupted"
+            raise
+        except BaseException:
+            values["status"] = "failed"
+            raise
+        finally:
+            values["ended"] = manifest.now()
+            values["counts"] = vars(counts)
+            manifest.write(out, sweep, values)
+        return Outcome(values, sweep, counts)
 
 
 def _busy(out: Path) -> InvalidValue:
@@ -158,43 +187,6 @@ def _manifest(prepared: Prepared, preset: str, arguments: Sequence[str]) -> dict
         "counts": None,
         "plan": experiment.plan.to_dict(),
     }
-
-
-def _run(
-    prepared: Prepared,
-    out: Path,
-    preset: str,
-    arguments: Sequence[str],
-    progress: Progress,
-    retry_failed: bool,
-) -> Outcome:
-    sweep = manifest.new_id()
-    values = _manifest(prepared, preset, arguments)
-    counts = Counts(runs=len(prepared.experiment.plan))
-    manifest.write(out, sweep, values)
-    try:
-        with Store(out) as store:
-            for notice in store.notices:
-                progress.note(notice)
-            missing = MissingRuns(Study.of(store, prepared.experiment), retry_failed)
-            writer = ResultWriter(store, progress, counts, sweep, missing)
-            runner = Runner(prepared, missing, writer)
-            try:
-                runner.run()
-            finally:
-                values |= runner.place
-        values["status"] = "finished"
-    except KeyboardInterrupt:
-        values["status"] = "interrupted"
-        raise
-    except BaseException:
-        values["status"] = "failed"
-        raise
-    finally:
-        values["ended"] = manifest.now()
-        values["counts"] = vars(counts)
-        manifest.write(out, sweep, values)
-    return Outcome(values, sweep, counts)
 
 
 __all__ = ["Counts", "Outcome", "Prepared", "Progress", "prepare", "require_supported", "run"]

@@ -101,12 +101,11 @@ def _shorter(
     shorter = []
     for factor, cap in list(caps.items())[:-1]:
         assert factor is not None
-        if cap < plain.tokens:
+        status, tokens, correct, read = plain.status, plain.tokens, plain.correct, plain.keys_read
+        if cap < tokens:
+            status, tokens, read = "capped", cap, trace.cost_at(cap).keys_read
             correct = _judged(_text(trace, cap), problem, scorers, ended=False).correct
-            shorter.append(Shorter(factor, "capped", cap, correct, trace.cost_at(cap).keys_read))
-        else:
-            values = plain.status, plain.tokens, plain.correct, plain.keys_read
-            shorter.append(Shorter(factor, *values))
+        shorter.append(Shorter(factor, status, tokens, correct, read))
     return tuple(shorter)
 
 
@@ -171,15 +170,16 @@ def measured(
     cost = trace.cost_at(paid)
     ended = not cut and verdict is None and trace.finish == "eos"
     judgement = _judged(_text(trace, length), problem, scorers, ended)
+    room, decoded, ids = problem.room, len(trace.dropped) + paid, trace.new_ids[:length]
     return replace(
         _with_reads(sample, trace, paid),
-        at_positions=_at_positions(problem, sample.finish, len(trace.dropped) + paid),
+        at_positions=room is not None and decoded + (sample.finish == "length") > room,
         sweep=record.meta["sweep"],
         batch_size=record.meta["batch_size"],
         workers=record.meta["workers"],
         record=record.id,
         tokens=length,
-        output=_digest(trace.new_ids[:length]),
+        output=hashlib.blake2b(array("q", ids).tobytes(), digest_size=8).hexdigest(),
         correct=judgement.correct,
         answer=judgement.answer,
         rule=judgement.rule,
@@ -188,20 +188,10 @@ def measured(
         keys_read=cost.keys_read,
         cache_byte_sec=_byte_sec(trace, paid),
         curve=_curve(trace, length),
-        repeated=repeats(trace.new_ids[:length]),
+        repeated=repeats(ids),
         reused_tokens=min(paid, trace.reused_tokens),
-        dropped_tokens=len(trace.dropped) + paid - length,
+        dropped_tokens=decoded - length,
     )
-
-
-def _digest(ids: Sequence[int]) -> str:
-    return hashlib.blake2b(array("q", ids).tobytes(), digest_size=8).hexdigest()
-
-
-def _at_positions(problem: PlannedProblem, finish: str | None, paid: int) -> bool:
-    """Whether so many tokens were cut where the model's positions end, or went beyond them."""
-    room = problem.room
-    return room is not None and (paid > room or (paid == room and finish == "length"))
 
 
 def _text(trace: Trace, length: int) -> str:
@@ -221,8 +211,8 @@ def with_text(samples: Iterable[Sample], store: Store) -> Iterator[Sample]:
 
 def _judged(text: str, problem: PlannedProblem, scorers: Scorers, ended: bool) -> Judgement:
     """Judged whenever it is read: a corrected answer or a better scorer decodes nothing again."""
-    gold, scorer, item = problem.gold, problem.scorer, problem.item_id
-    return judged(text, gold, scorer, scorers, item=item, ended=ended)
+    item = problem.item_id
+    return judged(text, problem.gold, problem.scorer, scorers, item=item, ended=ended)
 
 
 def _with_reads(sample: Sample, trace: Trace, length: int) -> Sample:

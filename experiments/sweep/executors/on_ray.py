@@ -35,16 +35,11 @@ class ModelActor:
 
     def decode(self, job: DecodeJob) -> Generator[Event, None, None]:
         """The events of a job; steps are counted with the next row that ends."""
-        tokens = 0
-
-        def step(more: int) -> None:
-            nonlocal tokens
-            tokens += more
-
-        with closing(decoder.decode(self._loaded, job, step)) as events:
+        steps: list[int] = []
+        with closing(decoder.decode(self._loaded, job, steps.append)) as events:
             for event in events:
-                yield StepCount(tokens)
-                tokens = 0
+                yield StepCount(sum(steps))
+                steps.clear()
                 yield event
         yield JobEnd()
 

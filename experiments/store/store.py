@@ -64,10 +64,6 @@ class Store:
     def __len__(self) -> int:
         return len(self._records)
 
-    def stored(self) -> int:
-        """Readable records in all files, repeated ones counted."""
-        return sum(1 for file in (self.path / "traces").glob("*.zst") for _ in read(file, []))
-
     def frame(self) -> pd.DataFrame:
         """One row a run: identity, status, text, tokens, correct and costs; missing is null.
 

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lil
 from attention.identity import code
@@ -26,14 +26,8 @@ if TYPE_CHECKING:
     from lil.penalties import Penalty
 
 
-class WorkerPlace(TypedDict, total=False):
-    """What a manifest says of where models are; nothing until one is loaded."""
-
-    engine: str
-    device: str
-    device_name: str
-    threads: int
-    compile: str
+#: What a manifest says of where models are: engine, device, its name, threads, compiled step.
+WorkerPlace = dict[str, Any]
 
 
 @dataclass(frozen=True)

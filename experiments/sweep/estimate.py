@@ -1,7 +1,4 @@
-"""What a sweep would take: runs, tokens, memory, time. Nothing is fetched, decoded or written.
-
-The store, data sets and models that are on this machine are read; what is not here is named.
-"""
+"""What a sweep would take: runs, tokens, memory, time. Nothing is fetched, decoded or written."""
 
 from __future__ import annotations
 
@@ -151,11 +148,7 @@ class Footprint:
     kv_bytes_per_token: int  # in one layer
 
     def kv_bytes(self, backend: Backend, tokens: int) -> int:
-        """Bytes of keys and values of a row of so many tokens.
-
-        A method that drops tokens holds its budget in every layer but its dense ones. Scores,
-        bounds of pages and free slots are not counted.
-        """
+        """Bytes of keys and values of a row of so many tokens, without scores and free slots."""
         layer_tokens = self.layers * tokens
         budget = backend.params().get("budget")
         if budget is not None and not backend.keeps_all:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.grid.config import Config
+from experiments.store.files import records
 from experiments.sweep import sweep
 
 
@@ -45,3 +46,8 @@ def go(
         prepared, out, preset="demo-small", arguments=["sweep"], progress=notes, **options
     )
     return outcome, notes
+
+
+def stored(out: Path) -> int:
+    """Readable records in all files of a store, repeated ones counted."""
+    return sum(len([*records.read(file, [])]) for file in (out / "traces").glob("*.zst"))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sweeping import stored
 
 from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
@@ -81,7 +82,7 @@ def test_killed_at_random_steps_it_ends_the_same(tiny_config: Make, tmp_path: Pa
     _sweep(config, tmp_path / "killed", sweep.Progress())
     killed, whole = Store(tmp_path / "killed"), Store(tmp_path / "whole")
     assert len(list((tmp_path / "killed" / "traces").iterdir())) >= 3
-    assert killed.stored() == len(killed) == len(whole) == 15
+    assert stored(killed.path) == len(killed) == len(whole) == 15
     assert {r.id: r.values()["new_ids"] for r in killed} == {
         r.id: r.values()["new_ids"] for r in whole
     }

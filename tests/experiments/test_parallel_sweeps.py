@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from sweeping import Notes
+from sweeping import Notes, stored
 from test_sweep import tokens_of
 
 from attention import Full
@@ -62,7 +62,7 @@ def run(config: Config, out: Path, notes: Notes | None = None) -> tuple[sweep.Ou
 def whole(out: Path) -> None:
     """Nothing was stored twice, nothing failed, and the sweep says that it ended."""
     store = Store(out)
-    assert store.stored() == len(store) == 30
+    assert stored(store.path) == len(store) == 30
     assert not any(record.failed for record in store)
     assert manifest.read(out)["status"] == "finished"
     assert not multiprocessing.active_children()

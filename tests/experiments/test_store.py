@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sweeping import stored
 
 from attention.errors import InvalidValue
 from experiments.store.files import records
@@ -86,7 +87,7 @@ def _fill(folder: Path, count: int, start: int = 0) -> Path:
 def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     _fill(tmp_path, 20)
     store = Store(tmp_path)
-    assert len(store) == store.stored() == 20
+    assert len(store) == stored(store.path) == 20
     assert store.notices == []
     record = store.get(_id(7))
     assert record is not None
@@ -145,7 +146,7 @@ def test_a_trace_beats_a_failure_and_a_longer_trace_a_shorter_one(tmp_path: Path
         record = opened.get(_id(1))
         assert record is not None
         assert (record.meta["tokens"], record.values()) == (9, _trace(1))
-    assert Store(tmp_path).stored() == 4
+    assert stored(tmp_path) == 4
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,7 @@ def test_two_processes_write_at_once(tmp_path: Path) -> None:
     store = Store(tmp_path)
     assert len(list((tmp_path / "traces").iterdir())) == 2
     assert store.notices == []
-    assert (len(store), store.stored()) == (300, 400)
+    assert (len(store), stored(store.path)) == (300, 400)
     assert all(record.values() == _trace(record.meta["tokens"]) for record in store)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import go
+from sweeping import go, stored
 
 import lil
 from experiments.grid import models
@@ -38,7 +38,7 @@ def test_full_runs_first_and_caps_every_other_run(tiny_config: Make, tmp_path: P
     assert outcome.counts.runs == len(plan) == 4 * 5 == notes.runs
     assert outcome.counts.failed == 0
     store = Store(tmp_path)
-    assert len(store) == store.stored() == 20
+    assert len(store) == stored(store.path) == 20
     cells = [record.meta["cell"]["backend"]["name"] for record in store]
     assert cells[:4] == ["full"] * 4
     finishes = set()

@@ -110,12 +110,7 @@ def pack(id_: str, meta: Mapping[str, Any], trace: Mapping[str, Any] | None) -> 
 
 @dataclass(frozen=True)
 class Record:
-    """One stored run: what is needed to choose it, and where its trace lies.
-
-    `meta` has the configuration as "cell", the item, status ("ok", "capped", "out_of_memory" or
-    "error"), message, tokens, finish, names of signals, the sweep and how many rows were decoded
-    at a time: see `RunFields`. Answers are judged whenever a trace is read.
-    """
+    """One stored run: its fields as in `RunFields`, and where its trace lies."""
 
     id: str
     meta: Mapping[str, Any]

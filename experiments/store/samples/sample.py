@@ -33,11 +33,9 @@ class Shorter:
 class Sample:
     """What one problem gave under one configuration. Missing is None, never 0.
 
-    A detector's sample is the same trace cut where the detector fired: tokens, keys, seconds and
-    the curve end there; `detector="none"` is the trace as decoded. One that acts when it fires has
-    a trace of its own; its seconds are None, for its rows were decoded in other, smaller batches.
-
-    A run of the plan that the store cannot serve is "missing".
+    A detector's sample is the same trace cut where the detector fired; `detector="none"` is the
+    trace as decoded. One that acts has a trace of its own, whose seconds are None, since its rows
+    were decoded in smaller batches. A run that the store cannot serve is "missing".
 
     Units: tokens, seconds, bytes. `keys_read` is summed over steps, layers and KV heads (page
     bounds and representatives in key equivalents); `keys_read_mean` and `keys_read_max` are keys
@@ -45,8 +43,8 @@ class Sample:
     seconds held. `curve` holds (tokens, original bytes, compressed bytes) of the output alone.
 
     Wasted is what `repetition.exact` and `repetition.tolerant` count of a trace that the cap cut
-    and that is not solved; all others waste nothing. A detector leaves what was decoded until it
-    fired. `at_positions`: it was cut where the model's positions end, or went beyond them.
+    and that is not solved; a detector leaves what was decoded until it fired. `at_positions`: it
+    was cut where the model's positions end, or went beyond them.
     """
 
     model: str

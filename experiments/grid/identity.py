@@ -74,6 +74,9 @@ class Configuration:
         budget = self.backend.get("budget")
         if not (budget is None or (type(budget) is int and budget > 0)):
             raise InvalidValue("budget", budget, "a whole number of tokens, or none")
+        if "exc_block" in self.backend and self.backend["exc_block"] is None:
+            backend = {k: v for k, v in self.backend.items() if k != "exc_block"}
+            object.__setattr__(self, "backend", backend)  # infllm had it, and it did nothing
 
     @property
     def budget(self) -> int | None:
@@ -117,7 +120,9 @@ def run_id(configuration: Configuration, item_id: str, prompt: str, sample_index
             "model_digest": configuration.model_digest,
             # A file moved to another folder holds the same problems.
             "dataset": PurePath(configuration.dataset).name,
-            "backend": dict(configuration.backend),
+            # What was stored while infllm had another parameter keeps its name.
+            "backend": dict(configuration.backend)
+            | ({"exc_block": None} if configuration.backend["name"] == "infllm" else {}),
             "penalties": [dict(penalty) for penalty in configuration.penalties],
             "sampling": dict(configuration.sampling),
             "dtype": configuration.dtype,

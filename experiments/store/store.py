@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
 from experiments.grid.scoring import Gold, Judgement, judged, shown
+from experiments.store.files.filesystem import is_locked
 from experiments.store.files.records import HEAD, Record, Writer, pack, read
 from experiments.store.manifest import paths
 from experiments.store.sweeps import read_all
@@ -41,7 +42,8 @@ class Store:
         self._records: dict[str, Record] = {}
         try:
             files = sorted((self.path / "traces").glob("*.zst"))
-            records = [record for file in files for record in read(file, self.notices)]
+            live = is_locked(self.path)  # before reading: a sweep that ends leaves whole records
+            records = [record for file in files for record in read(file, self.notices, live)]
             # Names of sweeps sort by time, those of files do not.
             for record in sorted(records, key=lambda record: str(record.meta["sweep"])):
                 self._add(record)

@@ -182,9 +182,9 @@ class Study:
         pairs: collections.Counter[tuple[str, ...]] = collections.Counter()
         for run in self.runs():
             both = self.store.get(run.id), self.store.get(self.plan.full(run).id)
-            runtimes = [record.meta.get("runtime") for record in both if record is not None]
-            if len(runtimes) == 2 and runtimes[0] != runtimes[1]:
-                pairs[run.configuration.name, *map(str, runtimes)] += 1
+            runtimes = [str(r.meta["runtime"]) for r in both if r and r.meta.get("runtime")]
+            if len(set(runtimes)) == 2:
+                pairs[run.configuration.name, *runtimes] += 1
         for (name, own, of_full), count in pairs.items():
             runs = f"1 run of {name} is" if count == 1 else f"{count} runs of {name} are"
             measured = f"measured against full attention decoded by {of_full}"

@@ -31,7 +31,7 @@ from attention.errors import InvalidValue
 from experiments.grid import schema
 from experiments.grid.identity import Configuration
 from experiments.grid.schema import Count, Natural
-from experiments.store.files.filesystem import filesystem_errors, is_locked, sync_folder
+from experiments.store.files.filesystem import filesystem_errors, sync_folder
 from lil.trace import CostFields, Trace, TraceFields
 
 # A skippable frame: its magic number and size in little endian, then id, length, checksum.
@@ -209,10 +209,11 @@ class Writer:
         self._file.close()
 
 
-def read(path: Path, notices: list[str]) -> Iterator[Record]:
-    """The sound records of one file; damage is named in `notices` and skipped."""
-    # Asked before reading: a writer that ends in between has finished its last record.
-    live = is_locked(path.parents[1])
+def read(path: Path, notices: list[str], live: bool = False) -> Iterator[Record]:
+    """The sound records of one file; damage is named in `notices` and skipped.
+
+    The last record of a `live` store may be half-written.
+    """
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:  # which cannot be mapped
             return

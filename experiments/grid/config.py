@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -124,11 +124,7 @@ def _tables(key: str, value: object) -> dict[str, Parameters]:
 
 
 def _key(
-    group: str,
-    default: Any,
-    check: Callable[[str, object], Any],
-    help_text: str,
-    metavar: str | None = None,
+    group: str, default: Any, check: schema.Check, help_text: str, metavar: str | None = None
 ) -> Any:
     """A field of `Config` with what the command line and the loader need to know of it."""
     metadata = {"check": check, "help": help_text, "group": group, "metavar": metavar}
@@ -147,10 +143,7 @@ _machine = partial(_key, "machine")
 
 @dataclass(frozen=True)
 class Config:
-    """One grid of decode runs: models x datasets x backends x budgets x penalties.
-
-    Lengths and budgets are in tokens. Build it with `presets.load`, which checks every value.
-    """
+    """One grid of decode runs, lengths in tokens; `presets.load` builds it from checked values."""
 
     models: tuple[str, ...] = _problems(
         ("reasoner",),

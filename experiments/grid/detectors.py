@@ -61,12 +61,8 @@ def detectors_of(config: Config) -> tuple[list[Detector], dict[str, InvalidValue
 
 def defaults_of(config: Config) -> Defaults:
     """What a sweep adds to detectors that bring no parameters of their own."""
-    return Defaults(
-        config.detector_params,
-        config.action_params,
-        SHIPPED_WEIGHTS,
-        next(iter(config.models), None),
-    )
+    model = next(iter(config.models), None)
+    return Defaults(config.detector_params, config.action_params, SHIPPED_WEIGHTS, model)
 
 
 def choices_of(settings: Iterable[str]) -> Choices:

@@ -63,11 +63,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Plan:
-    """Configurations and the problems of each model and data set.
-
-    The manifest holds it: with the store it gives the results without model or data.
-    `items` maps (model, data set) to its problems.
-    """
+    """Configurations, and in `items` the problems by model and data set."""
 
     configurations: tuple[Configuration, ...]
     items: Mapping[tuple[str, str], tuple[PlannedProblem, ...]]

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 class StoredConfig(Config):
     """A configuration as a manifest has it.
 
-    `load` holds the import paths that the user typed, which alone are followed. A detector that is
-    not here is left out; a method or a penalty that is not here is refused.
+    `load` holds the import paths that the user typed, which alone are followed.
     """
 
     typed: ClassVar[bool] = False

@@ -65,11 +65,9 @@ def folder_labels(folders: Sequence[Path]) -> list[str]:
     parts = [folder.absolute().parts for folder in folders]
 
     def label(own: tuple[str, ...]) -> str:
-        for count in range(1, len(own)):
-            end = own[-count:]
-            if sum(other[-count:] == end for other in parts) == 1:
-                return "/".join(end)
-        return str(Path(*own))
+        ends = (own[-count:] for count in range(1, len(own)))
+        unique = (end for end in ends if sum(p[-len(end) :] == end for p in parts) == 1)
+        return str(Path(*next(unique, own)))
 
     return [label(own) for own in parts]
 

@@ -59,10 +59,9 @@ class Study:
 
     @classmethod
     def open(cls, folder: Path, sweep: str | None = None, load: Collection[str] = ()) -> Study:
-        """A store as its sweeps left it: data, of which nothing is run but the paths in `load`.
+        """A store as its sweeps left it; only import paths in `load` are followed.
 
-        `sweep` is None for the last sweep and all that are compatible with it, "last" for that
-        alone, or the beginning of the id of another.
+        `sweep`: None (the last and all compatible with it), "last" (that alone) or an id's start.
         """
         notices: list[str] = []
         if sweep is None:

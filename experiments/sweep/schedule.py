@@ -1,8 +1,4 @@
-"""What is left to decode, in which order, cut into jobs that keep every worker busy.
-
-Nothing here knows of models, stores or processes. A job is a part of one group, for only what has
-the same backend and penalties can be decoded together.
-"""
+"""What is left to decode, in which order, cut into jobs that keep every worker busy."""
 
 from __future__ import annotations
 
@@ -18,10 +14,7 @@ TRIES = 2
 
 
 class BatchGroup(NamedTuple):
-    """What can be decoded together: a configuration, and the detector that acts in it.
-
-    `acting` is 0 where none does. Among groups that are worth the same, lower ones come first.
-    """
+    """What can be decoded together: a configuration, and the detector that acts in it (0: none)."""
 
     config: int
     acting: int = 0

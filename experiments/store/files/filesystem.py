@@ -90,17 +90,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def require_writable(folder: Path, field: str = "out") -> None:
-    """Refuse an output folder that cannot be made or written, without leaving anything.
-
-    Permissions do not tell: the superuser, read-only and virtual file systems answer otherwise. So
-    a folder is made beside where this one would go, and removed at once.
-    """
+    """Refuse an output folder that cannot be made or written, without leaving anything."""
     with filesystem_errors(folder):  # already to ask for it: a name can be too long
         nearest = folder
         while not nearest.exists() and nearest != nearest.parent:
             nearest = nearest.parent
         if not nearest.is_dir():
             raise InvalidValue(field, str(folder), f"a folder ({nearest} is a file)")
+        # Permissions do not tell: read-only and virtual file systems answer otherwise.
         Path(tempfile.mkdtemp(prefix=".lil-", dir=nearest)).rmdir()
 
 

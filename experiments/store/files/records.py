@@ -47,11 +47,9 @@ SYNC_EVERY = 8
 class RunFields(msgspec.Struct, frozen=True):
     """The first line of a record: which run it is and how it ended.
 
-    `batch_size` rows were decoded together, and `workers` decoded at the same time. `code` are
-    digests of classes that do not ship, and of their files, see `attention.identity.code`: method,
-    penalties and the detector that acts; `notes_code` of those that took notes. `verdict` is the
-    one that was acted upon: tokens kept, step and anchor. `at_positions`: it was cut where the
-    model's positions end, or went beyond them. `runtime` decoded it, with its version.
+    `code` are digests of the classes that do not ship and decoded it, `notes_code` of those that
+    took notes. `verdict` was acted upon: tokens kept, step and anchor. `at_positions`: it was cut
+    where the model's positions end, or went beyond them. `batch_size` rows were decoded together.
     """
 
     configuration: Configuration = msgspec.field(name="cell")

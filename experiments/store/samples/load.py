@@ -1,8 +1,7 @@
 """Samples of a study, from its traces or from the cache beside them.
 
-A file of the cache holds the samples of one configuration. Its name is a digest of all that they
-follow from: records, caps, gold answers, detectors, scorers and `VERSION`. Whoever deletes the
-folder loses nothing but time; a damaged file is made again.
+A file of the cache holds the samples of one configuration, under a digest of all that they follow
+from and `VERSION`. Whoever deletes it loses nothing but time.
 """
 
 from __future__ import annotations

@@ -318,8 +318,5 @@ def stored_verdict(verdict: Verdict) -> list[int | None]:
 
 
 def acted_id(run: Run, detector: Detector, cap: int) -> str:
-    """The identity of a run with a detector that acts.
-
-    The cap is part of it, since tokens that were dropped count towards it.
-    """
+    """The identity of a run with a detector that acts; tokens it drops count towards the cap."""
     return digest({"run": run.id, "detector": detector.identity(), "cap": cap})

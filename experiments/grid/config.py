@@ -133,7 +133,6 @@ def _key(
     return field(default=default, metadata=metadata)
 
 
-#: The groups in which flags are shown.
 _problems = partial(_key, "what to run")
 _attention = partial(_key, "attention")
 _sampling = partial(_key, "sampling")

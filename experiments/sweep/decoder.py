@@ -186,19 +186,21 @@ def decode(
         on_step(tokens - counted)
         counted = tokens
 
-    stream = lil.stream(
-        loaded.model,
-        loaded.tokenizer,
-        [job.requests[row] for row in left.values()],
-        backend=job.backend,
-        penalties=job.penalties,
-        token_bytes=loaded.token_bytes,
-        detectors=job.detectors,
-        probes=job.probes,
-        on_step=step,
-        **job.options,
-    )
-    with closing(stream) as traces:
+    def stream() -> Generator[tuple[int, lil.Trace], None, None]:  # fails at its first row
+        yield from lil.stream(
+            loaded.model,
+            loaded.tokenizer,
+            [job.requests[row] for row in left.values()],
+            backend=job.backend,
+            penalties=job.penalties,
+            token_bytes=loaded.token_bytes,
+            detectors=job.detectors,
+            probes=job.probes,
+            on_step=step,
+            **job.options,
+        )
+
+    with closing(stream()) as traces:
         while left:
             try:
                 index, trace = next(traces)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,24 +13,46 @@ from attention.core import devices
 from lil.compression.matching import EMPTY, Matcher
 from lil.penalties import LZRows, Penalty
 
-#: Whole histories (B, n) of the requests at these indices, right-aligned with `EMPTY` before them.
-Histories = Callable[[Sequence[int]], Tensor]
 
-
-class PenaltyRequest(Protocol):
+@dataclass(eq=False)
+class PenaltyRequest:
     """A request with a penalty. Equality is identity: a request that comes back is another."""
 
-    @property
-    def penalty(self) -> Penalty: ...
+    penalty: Penalty
 
 
 @dataclass(eq=False)
-class HostRequest:
-    """A `PenaltyRequest` with the tokens that its penalty looks at, which lie on the host."""
+class HostRequest(PenaltyRequest):
+    """A request with the tokens that its penalty looks at, which lie on the host."""
 
-    penalty: Penalty
     prompt: Sequence[int]
     output: Sequence[int]
+
+
+@dataclass
+class PenaltyStep:
+    """The B requests of a step, each of which has a row of the scores.
+
+    `lengths` and `histories` are of the tokens that penalties look at; histories (B, n) of the
+    requests at some indices are right-aligned with `EMPTY` before them. `newest` (B,) are the last
+    tokens, read where they are new.
+    """
+
+    requests: list[Any]
+    lengths: list[int]
+    newest: Tensor
+    histories: Callable[[Sequence[int]], Tensor]
+    rows: list[int]
+
+    def part(self, indices: list[int]) -> PenaltyStep:
+        """The step of some of its requests."""
+        return PenaltyStep(
+            [self.requests[i] for i in indices],
+            [self.lengths[i] for i in indices],
+            self.newest[_index(indices, self.newest)],
+            lambda some: self.histories([indices[i] for i in some]),
+            [self.rows[i] for i in indices],
+        )
 
 
 class PenaltyRows:
@@ -49,7 +71,7 @@ class PenaltyRows:
         return sum(len(group.requests) for group in self._groups.values())
 
     def apply_on_host(
-        self, requests: Sequence[HostRequest], rows: Sequence[int], scores: Tensor
+        self, requests: list[HostRequest], rows: Sequence[int], scores: Tensor
     ) -> Tensor:
         """As `apply`, of requests whose tokens lie on the host."""
         newest = [request.output[-1] if len(request.output) else 0 for request in requests]
@@ -58,40 +80,17 @@ class PenaltyRows:
             some = [requests[i] for i in indices]
             return padded([[*request.prompt, *request.output] for request in some], scores.device)
 
-        lengths = [len(request.prompt) + len(request.output) for request in requests]
         tokens = devices.put(newest, scores.device, torch.int64)
-        return self.apply(requests, lengths, tokens, histories, rows, scores)
+        lengths = [len(request.prompt) + len(request.output) for request in requests]
+        return self.apply(PenaltyStep(requests, lengths, tokens, histories, [*rows]), scores)
 
-    def apply(
-        self,
-        requests: Sequence[PenaltyRequest],
-        lengths: Sequence[int],
-        newest: Tensor,
-        histories: Histories,
-        rows: Sequence[int],
-        scores: Tensor,
-    ) -> Tensor:
-        """Scores (R, V) with the penalties of B requests, written in place into their rows.
-
-        `lengths` are of their histories, and `newest` (B,) are their last tokens.
-        """
-        if list(requests) != self._requests:
-            self._regroup(requests, scores.device)
+    def apply(self, step: PenaltyStep, scores: Tensor) -> Tensor:
+        """Scores (R, V) with the penalties of a step's requests, written in place."""
+        if step.requests != self._requests:
+            self._regroup(step.requests, scores.device)
         for group, indices in self._members:
-            if len(indices) == len(requests):
-                return group.apply(requests, lengths, newest, histories, rows, scores)
-
-            def of_group(some: Sequence[int], indices: Sequence[int] = indices) -> Tensor:
-                return histories([indices[i] for i in some])
-
-            scores = group.apply(
-                [requests[i] for i in indices],
-                [lengths[i] for i in indices],
-                newest[_index(indices, newest)],
-                of_group,
-                [rows[i] for i in indices],
-                scores,
-            )
+            part = step if len(indices) == len(step.requests) else step.part(indices)
+            scores = group.apply(part, scores)
         return scores
 
     def _regroup(self, requests: Sequence[PenaltyRequest], device: torch.device) -> None:
@@ -115,27 +114,16 @@ class PenaltyGroup:
         self._lengths: list[int] = []
         self._memory: Any = None
 
-    def apply(
-        self,
-        requests: Sequence[PenaltyRequest],
-        lengths: Sequence[int],
-        newest: Tensor,
-        histories: Histories,
-        rows: Sequence[int],
-        scores: Tensor,
-    ) -> Tensor:
+    def apply(self, step: PenaltyStep, scores: Tensor) -> Tensor:
         """As `PenaltyRows.apply`, of requests that are all of this group."""
-        rows, pushed = list(rows), newest
-        if [length - 1 for length in lengths] == self._lengths and list(requests) == self.requests:
-            # Nearly always: the requests of the last step with one token more each.
-            self._lengths = list(lengths)
-            is_new = True
-        else:
-            order = self._follow(requests, lengths, newest, histories, scores.shape[1])
-            self.requests = [requests[i] for i in order]
-            self._lengths = [lengths[i] for i in order]
-            rows, is_new = [rows[i] for i in order], False
-        index = None if rows == list(range(scores.shape[0])) else _index(rows, scores)
+        pushed = step.newest
+        # Nearly always: the requests of the last step with one token more each.
+        lengths = [length + 1 for length in self._lengths]
+        is_new = step.lengths == lengths and step.requests == self.requests
+        if not is_new:
+            step = step.part(self._follow(step, scores.shape[1]))
+        self.requests, self._lengths = step.requests, step.lengths
+        index = None if step.rows == [*range(scores.shape[0])] else _index(step.rows, scores)
         if isinstance(self._memory, LZRows):
             return self._memory.lower(scores, index, pushed if is_new else None)
         if is_new:
@@ -144,28 +132,22 @@ class PenaltyGroup:
             return self._penalty.apply(self._memory, scores)
         return scores.index_copy_(0, index, self._penalty.apply(self._memory, scores[index]))
 
-    def _follow(
-        self,
-        requests: Sequence[PenaltyRequest],
-        lengths: Sequence[int],
-        newest: Tensor,
-        histories: Histories,
-        vocabulary: int,
-    ) -> list[int]:
+    def _follow(self, step: PenaltyStep, vocabulary: int) -> list[int]:
         """Make the memory of this step; the requests' indices in its order."""
-        at = {request: i for i, request in enumerate(requests)}
+        at = {request: i for i, request in enumerate(step.requests)}
         stayed = [
             (row, at[request])
             for row, (request, before) in enumerate(zip(self.requests, self._lengths, strict=True))
-            if request in at and lengths[at[request]] - before in (0, 1)
+            if request in at and step.lengths[at[request]] - before in (0, 1)
         ]
-        grown = [lengths[i] > self._lengths[row] for row, i in stayed]
+        grown = [step.lengths[i] > self._lengths[row] for row, i in stayed]
         indices = [i for _, i in stayed]
-        fresh = sorted({*range(len(requests))} - {*indices})
-        self._advance([row for row, _ in stayed], newest[_index(indices, newest)], grown)
+        fresh = sorted({*range(len(step.requests))} - {*indices})
+        newest = step.newest[_index(indices, step.newest)]
+        self._advance([row for row, _ in stayed], newest, grown)
         if fresh:
-            penalties = [requests[i].penalty for i in fresh]
-            begun = self._penalty.begin_each(penalties, histories(fresh), vocabulary)
+            penalties = [step.requests[i].penalty for i in fresh]
+            begun = self._penalty.begin_each(penalties, step.histories(fresh), vocabulary)
             self._memory = _joined(self._memory, begun) if stayed else begun
         return indices + fresh
 

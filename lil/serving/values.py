@@ -2,8 +2,8 @@
 
 Engines pass a request's extra values through as they are, over HTTP as texts and numbers alone.
 A penalty has a switch, `lz`, and parameters named after it, `lz_alpha`; a parameter switches on,
-too. `stop_on` names detectors as the command line does, `recurrence(run=60):answer`, or holds what
-`lil calibrate` wrote. `attention` is "full" or absent.
+too. `stop_on` names detectors as the command line does, `recurrence(run=60):answer`. `attention`
+is "full" or absent.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from attention.spec import Spec, split
 from lil.compression import codecs
 from lil.detectors import (
     ACTIONS,
-    CALIBRATED,
     DETECTORS,
     Answer,
     Detector,
     build,
-    calibrated,
     opened,
     part_specs,
     spec_of,
@@ -207,11 +205,7 @@ def _detectors(text: object, trusted: bool) -> tuple[Detector, ...]:
     if text.lower() in OFF:
         return ()
     try:
-        if text.lstrip().startswith("{"):
-            allowed = f"a JSON object with format = {CALIBRATED} and a detector"
-            specs = [calibrated(text, "stop_on", text[:60], allowed)]
-        else:
-            specs = [DETECTORS.spec(entry, "stop_on") for entry in split(text, ";")]
+        specs = [DETECTORS.spec(entry, "stop_on") for entry in split(text, ";")]
         detectors = [_build(spec, trusted) for spec in specs]
     except (OverflowError, RecursionError) as error:
         raise InvalidValue("stop_on", text[:60], f"{allowed} ({error})") from error
@@ -229,7 +223,7 @@ def _build(spec: Spec, trusted: bool) -> Detector:
     if trusted:
         return build(opened(spec), "stop_on")
     if spec.is_file:
-        allowed = "a detector's name: files are for who starts the server, or send its text"
+        allowed = "a detector's name: files are for who starts the server"
         raise InvalidValue("stop_on", spec.name, allowed)
     _require_harmless(spec)
     return build(spec, "stop_on")

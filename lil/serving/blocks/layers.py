@@ -121,7 +121,6 @@ class FlashLayer(SparseLayer):
     """The form for GPUs, over FlashAttention's `flash_attn_varlen_func` with a table of blocks."""
 
     flash_version: int | None
-    flash_splits: int
     logits_soft_cap: float
 
     @abstractmethod
@@ -149,7 +148,6 @@ class FlashLayer(SparseLayer):
             block_table=tables,
             softcap=self.logits_soft_cap,
             fa_version=self.flash_version,
-            num_splits=self.flash_splits,
         )
 
 

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from attention.contract import Counts, top
 from attention.core import devices
-from attention.errors import InvalidValue
 from lil.serving.blocks.policies import BlockPolicy
 from lil.serving.blocks.summaries import Summaries
 
@@ -186,8 +185,5 @@ class StepReads:
 def head_by_head(kv_cache: Tensor) -> Tensor:
     """A cache (blocks, Hkv, tokens, numbers) as Hkv times as many blocks of one head each."""
     count, Hkv, block, numbers = kv_cache.shape
-    if kv_cache.stride(0) != Hkv * kv_cache.stride(1):
-        allowed = "one in which the heads of all blocks lie evenly spaced, HND"
-        raise InvalidValue("kv_cache_layout", tuple(kv_cache.stride()), allowed)
     strides = (kv_cache.stride(1), kv_cache.stride(1), kv_cache.stride(2), kv_cache.stride(3))
     return kv_cache.as_strided((count * Hkv, 1, block, numbers), strides)

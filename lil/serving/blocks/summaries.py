@@ -12,8 +12,8 @@ from attention.engines import ENGINES
 from lil.serving.blocks.policies import BlockPolicy
 from lil.serving.blocks.ropes import RopeTable
 
-#: Numbers that are gathered at once to compare blocks; on a CPU as many as a core's cache holds.
-GATHERED, GATHERED_ON_CPU = 2**24, 2**18
+#: Numbers that are gathered at once to compare blocks: as many as a core's cache holds.
+GATHERED = 2**18
 
 
 class Summaries:
@@ -74,9 +74,8 @@ class Summaries:
             return fused
         N, P = blocks.shape
         worth = vectors.new_empty(N, vectors.shape[1], P)
-        at_once = GATHERED_ON_CPU if blocks.device.type == "cpu" else GATHERED
-        rows = max(1, at_once // max(1, P * self.data.stride(0)))
-        columns = P if rows > 1 else max(1, at_once // self.data.stride(0))
+        rows = max(1, GATHERED // max(1, P * self.data.stride(0)))
+        columns = P if rows > 1 else max(1, GATHERED // self.data.stride(0))
         for row in range(0, N, rows):
             some = slice(row, row + rows)
             for column in range(0, P, columns):

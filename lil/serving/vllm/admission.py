@@ -86,7 +86,9 @@ class ServerOptions:
     """What a server does with a request's values."""
 
     def __init__(self, config: VllmConfig) -> None:
-        self._loaded = _loaded(config)
+        loaded = config.model_config.logits_processors or ()
+        names = processors.__all__
+        self._loaded = {name for name in names if f"{processors.__name__}:{name}" in loaded}
         self._defaults = server_values(config)
 
     def accept(self, body: Mapping[str, Any]) -> None:
@@ -137,12 +139,6 @@ def _processor_of(key: str) -> str | None:
         return "StopOn"
     kinds = (kind for kind in PENALTIES if key == kind.name or key in penalty_keys(kind))
     return next((kind.__name__ for kind in kinds), None)
-
-
-def _loaded(config: VllmConfig) -> set[str]:
-    """Names of our processors that the server was started with."""
-    loaded = config.model_config.logits_processors or ()
-    return {name for name in processors.__all__ if f"{processors.__name__}:{name}" in loaded}
 
 
 async def _refuse(error: InvalidValue, status: int, send: Send) -> None:

@@ -25,7 +25,7 @@ from attention.core import devices
 from lil.compression.matching import EMPTY
 from lil.penalties import Penalty
 from lil.serving.ending import Ending
-from lil.serving.rows import HostRequest, PenaltyRows
+from lil.serving.rows import HostRequest, PenaltyRequest, PenaltyRows, PenaltyStep
 from lil.serving.values import Stopping, penalty_of
 from lil.serving.vllm.requests import (
     StoppingServer,
@@ -78,11 +78,10 @@ class PenaltyProcessor1(_Places[HostRequest]):
         return self._rows.apply_on_host([self.places[row] for row in rows], rows, logits)
 
 
-@dataclass(frozen=True, eq=False)
-class SlotRequest:
-    """A request of V2 with a penalty, and the index of the first token of its history."""
+@dataclass(eq=False)
+class SlotRequest(PenaltyRequest):
+    """A request of V2, and the index of the first token that its penalty looks at."""
 
-    penalty: Penalty
     slot: int
     first: int
 
@@ -123,7 +122,8 @@ class PenaltyProcessor2(Processor2):
                 ids[row, longest - length :] = tokens[requests[i].slot, first : first + length]
             return ids
 
-        return self._rows.apply(requests, lengths, newest, histories, rows, logits)
+        step = PenaltyStep(requests, lengths, newest, histories, rows)
+        return self._rows.apply(step, logits)
 
 
 class WatchedRequest(NamedTuple):

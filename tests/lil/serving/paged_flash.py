@@ -20,8 +20,6 @@ from lil.serving.blocks.policies import BlockPolicy
 from lil.serving.blocks.ropes import RopeTable
 
 Kernel = Callable[..., Any]
-#: Values with which an argument that `described` does not know asks for nothing.
-NEUTRAL = (None, 0, 0.0, False)
 
 
 def kernel_of(device: str) -> Kernel:
@@ -47,7 +45,6 @@ def described(
     window_size: list[int] | None = None,
     softcap: float = 0.0,
     fa_version: int | None = None,
-    num_splits: int = 0,
     **more: Any,
 ) -> Tensor:
     """The kernel as its documentation describes it: R requests, each over the first of its pages.
@@ -60,9 +57,7 @@ def described(
         block_table: pages of each, (R, pages).
         window_size: keys before and behind a query's own that it reads; -1 for all.
     """
-    del fa_version, num_splits
-    for value in more.values():
-        assert (value == 1).all() if isinstance(value, Tensor) else value in NEUTRAL, more
+    del fa_version, more  # scales of 1, and what asks for nothing
     assert {x.dtype for x in (cu_seqlens_q, seqused_k, block_table)} == {torch.int32}
     assert all(x.is_contiguous() for x in (cu_seqlens_q, seqused_k))
     assert all(x.stride(-1) == 1 for x in (q, k, v, out, block_table))
@@ -145,5 +140,5 @@ def layer_of(
     """A layer of Hkv heads, each of G query heads of D numbers."""
     impl: dict[str, Any] = dict.fromkeys(("alibi_slopes", "sinks", "kv_sharing_target_layer_name"))
     impl |= {"num_kv_heads": Hkv, "num_queries_per_kv": G, "head_size": D, "scale": D**-0.5}
-    impl |= {"flash_version": 3, "flash_splits": 0, "logits_soft_cap": 0.0, "call": kernel}
+    impl |= {"flash_version": 3, "logits_soft_cap": 0.0, "call": kernel}
     return Paged.of(SimpleNamespace(**impl | {"calls": []} | more), policy, rope)

@@ -96,31 +96,6 @@ def test_a_verdict_is_told_once_with_its_evidence(words: Words) -> None:
     assert ending.forced(10) == EOS
 
 
-@pytest.mark.parametrize("every", [4, 25])
-def test_late_looks_are_late_by_less_than_their_distance(
-    qwen: Any, words: Words, every: int
-) -> None:
-    """The cue comes behind what was generated meanwhile, and nothing is left out."""
-    prompt, detectors = PROMPTS[1], [fires(20, Answer(cue=CUE, tokens=9))]
-    exact = engine(qwen, prompt, watch(words, detectors, prompt))
-    late = engine(qwen, prompt, watch(words, detectors, prompt), every=every)
-    due = -(-20 // every) * every
-    assert late[:20] == exact[:20]
-    assert late[due : due + 3] == CUE_IDS
-    assert len(late) == due + 3 + 9 + 1
-    assert late[-1] == EOS
-
-
-def test_an_engine_that_puts_a_request_back_goes_on_where_it_was(qwen: Any, words: Words) -> None:
-    detectors = [fires(20, Answer(cue=CUE, tokens=9), second="stop")]
-    whole = engine(qwen, PROMPTS[0], watch(words, detectors, PROMPTS[0]))
-    for back in (3, 20, 21, 30):
-        ending = watch(words, detectors, PROMPTS[0])
-        for token in whole[:back]:
-            ending.see([token])
-        assert engine(qwen, PROMPTS[0], ending, before=whole[:back]) == whole
-
-
 def test_least_tokens_come_first(qwen: Any, words: Words) -> None:
     assert len(engine(qwen, PROMPTS[0], watch(words, [fires(5)], PROMPTS[0], least=12))) == 13
 

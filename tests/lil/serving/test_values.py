@@ -70,7 +70,6 @@ FILE = {"format": CALIBRATED, "detector": {"name": "recurrence", "run": 40}}
     [
         ("recurrence(run=60, k=8)", (lil.Recurrence(run=60, k=8),)),
         ("cycle; guardian(f=100):answer", (lil.Cycle(), lil.Guardian(f=100, on_stop="answer"))),
-        (json.dumps(FILE), (lil.Recurrence(run=40),)),
         (
             'either(parts=[{name="recurrence", run=20}, "cycle"]):answer',
             (lil.Either([lil.Recurrence(run=20), lil.Cycle()], on_stop="answer"),),
@@ -117,14 +116,12 @@ def test_off_defaults_and_cues() -> None:
         ({"stop_on": f"guardian(t=1.0, f=1{400 * '0'})"}, "f"),
         ({"stop_on": "guardian(f=1)"}, "10"),
         ({"stop_on": f"either(parts={'[' * 2000}{']' * 2000})"}, "stop_on"),
-        ({"stop_on": "{" + '"a":{' * 600 + "}" * 601}, "stop_on"),
         ({"stop_on": "cycle;" * 500 + "cycle"}, "at most 64"),
         ({"stop_on": "cycle" + " " * 5000}, "4096 characters"),
         ({"stop_on_label": "x" * 500}, "256 characters"),
         ({"stop_on_tokens": 4}, "without stop_on"),
         ({"stop_on": 'cycle(on_stop={name="answer", cue="x"})'}, "on_stop"),
-        ({"stop_on": "{}"}, "format"),
-        ({"stop_on": json.dumps(FILE | {"detector": {"name": "os:path"}})}, "one of both, budget"),
+        ({"stop_on": json.dumps(FILE)}, "stop_on"),
         ({"stop_on": "cycle", "stop_on_tokens": 3}, "without stop_on"),
         ({"stop_on": "cycle:answer", "stop_on_tokens": 0}, "tokens"),
         ({"stop_on": "cycle", "stop_on_token": "x"}, "stop_on_token"),

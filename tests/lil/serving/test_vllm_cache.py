@@ -84,13 +84,6 @@ def test_a_session_shares_its_first_prompt_and_keeps_all_blocks(
     assert own.requests == {}
 
 
-def test_a_session_that_is_no_longer_read_in_full_shares_what_was() -> None:
-    blocks = manager(KeptSpec, "quest(budget=64)")
-    session(blocks, FULL, SPARSE)
-    owned = blocks.get_blocks("a").blocks[0]
-    assert sum(block.block_hash is not None for block in owned) == (PROMPT + 40) // BLOCK
-
-
 def test_blocks_are_shared_whole_or_not_at_all() -> None:
     for kind in (KeptManager, GivenBackManager):
         assert not kind.supports_fine_grained_hash_lookup

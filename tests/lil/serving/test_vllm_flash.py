@@ -106,19 +106,6 @@ def test_the_engines_own_builder_and_layer_do_what_the_form_does(
         assert right.abs().sum(-1).all()
 
 
-def test_before_the_worker_tells_of_rows_all_is_read_in_full() -> None:
-    """An engine that measures its memory plans steps before there are requests or a cache."""
-    policy, new = policy_of("window(budget=16)", BLOCK), np.array([1])
-    rows = [Request(1, 50, 60, past=49, owned=[1, 2, 3, 4])]
-    builder = builder_of(policy, rows)
-    builder.rows = None
-    assert builder.build(0, common_of(rows, new, step_of(rows, new, policy))).sparse is None
-    q = torch.randn(3, HKV * G, D)
-    assert (
-        not impl_of(policy).forward(None, q, q, q, torch.empty(0), None, torch.ones_like(q)).any()
-    )
-
-
 def config(block: int = 16, layout: str | None = None, dbo: bool = False, **model: Any) -> Any:
     values = {"model": "m", "is_mm_prefix_lm": False, "is_diffusion": False, "rswa_window": None}
     return SimpleNamespace(

@@ -1,12 +1,8 @@
 """The worker for GPUs, over vLLM's FlashAttention. It has not run on a GPU so far.
 
-    VLLM_USE_V2_MODEL_RUNNER=0 vllm serve MODEL --attention-backend FLASH_ATTN \
-      --worker-cls lil.serving.vllm.sparse.gpu_worker.GPUWorker \
-      --additional-config '{"lil": {"attention": "quest(budget=1024)"}}'
-
-FlashInfer is refused: it is told of its tables while the host plans a step, once for all layers,
-and here each layer chooses its own blocks on the device. This is a module of its own because
-vLLM's worker for CPUs, once it is imported, changes torch.
+FlashInfer is refused: it gets its tables while the host plans a step, once for all layers, and here
+each layer chooses its own blocks on the device. This is a module of its own because vLLM's worker
+for CPUs, once it is imported, changes torch.
 """
 
 from __future__ import annotations
@@ -69,7 +65,6 @@ class FlashImpl(FlashLayer, FlashAttentionImpl):
         require(not is_quantized_kv_cache(dtype), "kv_cache_dtype", dtype, "one not quantised")
         layer = super().of(impl, policy, rope)
         layer.flash_version = impl.vllm_flash_attn_version
-        layer.flash_splits = 1 if impl.batch_invariant_enabled else 0
         return layer
 
     def kernel(self, **arguments: Any) -> Any:

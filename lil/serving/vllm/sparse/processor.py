@@ -1,7 +1,5 @@
 """Checks a request's `attention` before it runs.
 
-    vllm serve MODEL --logits-processors lil.serving.vllm.sparse.processor:Attention ...
-
 vLLM shows a request to nobody else who could refuse it; the worker alone would read a misspelt
 value as none.
 """

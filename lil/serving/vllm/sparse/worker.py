@@ -1,8 +1,4 @@
-"""The worker for CPUs, over the paged kernel of vLLM's CPU build.
-
-    vllm serve MODEL --worker-cls lil.serving.vllm.sparse.worker.CPUWorker \
-      --additional-config '{"lil": {"attention": "quest(budget=1024)"}}'
-"""
+"""The worker for CPUs, over the paged kernel of vLLM's CPU build."""
 
 from __future__ import annotations
 

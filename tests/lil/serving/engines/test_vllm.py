@@ -70,14 +70,14 @@ def test_tokens_with_penalties_are_those_of_decode_and_of_others_those_without(
     """Each penalty and none, side by side."""
     kinds = len(PENALTIES)
     values = [PENALTIES[i % kinds][0] for i in range(N)]
-    found = generated(served, PROMPTS[:N], values, max_tokens=SHORT)
+    outputs = generated(served, PROMPTS[:N], values, max_tokens=SHORT)
     plain = decoded(reasoner, PROMPTS[:N], max_new_tokens=SHORT)
     changed = 0
     for first, (_, penalty) in enumerate(PENALTIES):
         penalties = [] if penalty is None else [penalty]
         prompts = PROMPTS[first:N:kinds]
         expected = decoded(reasoner, prompts, penalties=penalties, max_new_tokens=SHORT)
-        assert found[first::kinds] == expected
+        assert outputs[first::kinds] == expected
         changed += sum(a != b for a, b in zip(expected, plain[first::kinds], strict=True))
     assert changed > N // 3
 
@@ -110,9 +110,9 @@ def test_loops_are_ended_where_decode_ends_them(
         else {"stop_on": name, "stop_on_label": str(i)}
         for i in range(len(prompts))
     ]
-    found = generated(served, prompts, values, repetition_penalty=0.5)
+    outputs = generated(served, prompts, values, repetition_penalty=0.5)
     end = reasoner[1].eos_token_id
-    assert found == [with_end(trace, end, CAP) for trace in traces]
+    assert outputs == [with_end(trace, end, CAP) for trace in traces]
     expected = {
         str(i): dict(trace.action["evidence"] if trace.action else trace.evidence)
         for i, trace in enumerate(traces)

@@ -173,8 +173,8 @@ class VLLMEngine:
         extra = request_values(job.penalties) | ({"attention": "full"} if self._full else {})
         waiting, rows = deque(enumerate(job.requests)), dict[str, _Row]()
         # As many as the cache has room for, so that no row is put back and reads its keys twice.
-        places = min(self._model.rows, self._cache_blocks // self._blocks(self._model.longest))
-        together = min(len(waiting), places)
+        fitting = max(1, self._cache_blocks // self._blocks(self._model.longest))
+        together = min(len(waiting), self._model.rows, fitting)
         while waiting or rows:
             while waiting and len(rows) < together:
                 index, request = waiting.popleft()

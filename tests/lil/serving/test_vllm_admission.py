@@ -8,11 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from tiny_models import build_tokenizer
 
 pytest.importorskip("vllm", reason="vLLM has an environment of its own: scripts/test_vllm")
 
 from attention.errors import InvalidValue
-from lil.serving.vllm import admission
+from lil.serving.vllm import LZPenalty, StopOn, admission
 from lil.serving.vllm.admission import RequestCheck, ServerOptions
 from lil.serving.vllm.sparse.processor import Attention
 
@@ -45,6 +47,35 @@ def test_values_of_a_server_that_nobody_reads_are_refused(
     with pytest.raises(InvalidValue, match=message):
         Attention(config(values, worker), "cpu", False)
     Attention(config({**SPARSE, "lz": "on"}), "cpu", False)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"lz_alpha": -1}, "alpha"),
+        ({"stop_on": "guardain"}, "did you mean 'guardian'"),
+        ({"stop_on_every": 0}, "stop_on_every"),
+        ({"stop_on_cue": "answer!"}, "cue"),
+    ],
+)
+def test_processors_of_a_server_with_wrong_values_do_not_start(
+    tmp_path: Any, values: Any, message: str
+) -> None:
+    build_tokenizer().save_pretrained(tmp_path)
+    settings = config({"stop_on_cue": " Anna has word7"})
+    settings.model_config = SimpleNamespace(
+        tokenizer=tmp_path, tokenizer_revision=None, trust_remote_code=False, max_model_len=200
+    )
+    states = SimpleNamespace(all_token_ids=SimpleNamespace(gpu=torch.zeros(1)))
+    kind = LZPenalty if "lz_alpha" in values else StopOn
+    for arguments in (("cpu", False), (states,)):  # of V1 and of V2
+        kind(settings, *arguments)
+    settings.additional_config = {"lil": values}
+    with pytest.raises(InvalidValue, match=message):
+        kind(settings, "cpu", False)
+    settings.speculative_config = SimpleNamespace(method="ngram")
+    with pytest.raises(InvalidValue, match="speculative"):
+        kind(settings, states)
 
 
 @pytest.mark.parametrize(

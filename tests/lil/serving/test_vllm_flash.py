@@ -44,11 +44,9 @@ def builder_of(policy: Any, rows: list[Request]) -> FlashBuilder:
     builder.__dict__.update(**own, **none, dcp_world_size=1)
     builder.kv_cache_spec = SimpleNamespace(num_kv_heads=HKV)
     builder.policy, builder.reads = policy, None
-    builder.rows = SimpleNamespace(
-        names=lambda n: [str(i) for i in range(n)],
-        prompts=lambda n: np.array([request.prompt for request in rows[:n]]),
-        in_full=lambda n: np.array([request.whole for request in rows[:n]]),
-    )
+    prompts, full = ([getattr(request, name) for request in rows] for name in ("prompt", "whole"))
+    names = [str(i) for i in range(len(rows))]
+    builder.rows = SimpleNamespace(of=lambda _: (names, np.array(prompts), np.array(full)))
     return builder
 
 

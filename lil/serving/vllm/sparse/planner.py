@@ -49,24 +49,17 @@ class StepRows:
     def __init__(self, runner: Any) -> None:
         self._runner = runner
 
-    def names(self, rows: int) -> list[str]:
-        """The requests of the first rows; the others are none of a request."""
-        names: list[str] = self._runner.input_batch.req_ids[:rows]
-        return names
+    def of(self, rows: int) -> tuple[list[str], Counts, Mask]:
+        """Names of requests, tokens of their prompts, and which are read in full, by their request.
 
-    def prompts(self, rows: int) -> Counts:
-        """Tokens of each row's prompt, (rows,); `WHOLE` where a row is none of a request."""
-        batch = self._runner.input_batch
-        prompts = np.full(rows, WHOLE)
-        known = min(rows, batch.num_reqs)
-        prompts[:known] = batch.num_prompt_tokens[:known]
-        return prompts
-
-    def in_full(self, rows: int) -> Mask:
-        """Which rows are read in full because their request asks for it, (rows,)."""
-        requests = [self._runner.requests[name] for name in self.names(rows)]
-        mask = [in_full(request.sampling_params) for request in requests]
-        return np.array(mask + [False] * (rows - len(mask)), dtype=bool)
+        Rows behind those of requests have prompts that are `WHOLE`.
+        """
+        names = list(self._runner.input_batch.req_ids[:rows])
+        prompts, full = np.full(rows, WHOLE), np.zeros(rows, dtype=bool)
+        prompts[: len(names)] = self._runner.input_batch.num_prompt_tokens[: len(names)]
+        requests = [self._runner.requests[name] for name in names]
+        full[: len(names)] = [in_full(request.sampling_params) for request in requests]
+        return names, prompts, full
 
 
 class StepPlanner(AttentionMetadataBuilder):
@@ -103,12 +96,11 @@ class StepPlanner(AttentionMetadataBuilder):
         past = self.seen(cm) - new
         prompts = np.full(len(new), WHOLE)
         if self.rows is not None:
-            whole, prompts = self.rows.in_full(len(new)), self.rows.prompts(len(new))
-            names = self.rows.names(len(new))
+            names, prompts, full = self.rows.of(len(new))
             some = slice(len(names))
             if self.reads is not None:
-                self.reads.step(names, past[some], new[some], prompts[some], whole[some])
-            prompts = np.where(whole, WHOLE, prompts)
+                self.reads.step(names, past[some], new[some], prompts[some], full[some])
+            prompts = np.where(full, WHOLE, prompts)
         step = queries(self.policy, past, new, prompts)
         heads = self.kv_cache_spec.num_kv_heads
         reads = StepReads.planned(self.policy, step, past, new, cm.block_table_tensor, heads)

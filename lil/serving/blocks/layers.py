@@ -22,7 +22,7 @@ PAGE = 16
 class SparseLayer(ABC):
     """The engine's attention of a layer, whose decode queries read what the policy says.
 
-    It stands before the engine's own class. A block of the cache holds the tokens of a head in one
+    It precedes the engine's own class. A block of the cache holds the tokens of a head in one
     piece, so a cache of blocks of Hkv heads is one of Hkv times as many blocks of one head each,
     and a query of Hkv groups is Hkv requests: then every KV head has a table of its own.
     """

@@ -42,7 +42,7 @@ LARGEST_BODY = 64 * 2**20
 
 
 class RequestCheck:
-    """An ASGI middleware that answers with HTTP 400 what would be asked for in vain.
+    """An ASGI middleware that answers with HTTP 400 where something in a request would be void.
 
     It reads JSON bodies and passes on everything that it accepts as it came.
     """

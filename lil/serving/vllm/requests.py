@@ -54,7 +54,7 @@ def server_values(config: VllmConfig) -> Mapping[str, Any]:
     require_known(values, ("stop_on", "stop_on_tokens", CUE, EVERY, ATTENTION))
     worker = str(config.parallel_config.worker_cls) if ATTENTION in values else WORKERS
     if not worker.startswith(WORKERS):
-        allowed = f"--worker-cls {WORKERS}worker.CPUWorker beside it, not {worker}"
+        allowed = f"--worker-cls {WORKERS}worker.CPUWorker with it, not {worker}"
         raise InvalidValue(f"additional_config.{PART}.{ATTENTION}", values[ATTENTION], allowed)
     return values
 

@@ -25,7 +25,7 @@ _LOG = init_logger("vllm.lil.sparse")
 
 
 class SparseWorker(Worker):
-    """A worker of vLLM whose model has sparse layers; it stands before that of a platform."""
+    """A worker of vLLM whose model has sparse layers; a base before that of a platform."""
 
     #: Of sparse layers.
     backend: ClassVar[type[AttentionBackend]]

@@ -63,7 +63,7 @@ class StepRows:
 
 
 class StepPlanner(AttentionMetadataBuilder):
-    """Plans a step; it stands before the engine's own builder."""
+    """Plans a step; a base before the engine's own builder."""
 
     #: The engine's metadata with the fields of `StepReads`.
     made: ClassVar[type[Any]]

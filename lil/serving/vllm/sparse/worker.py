@@ -33,7 +33,7 @@ class SparseMetadata(StepReads, CPUAttentionMetadata):
 
 
 class SparseBuilder(StepPlanner, CPUAttentionMetadataBuilder):
-    """Plans a step for the CPU's kernel, which is told of its requests ahead."""
+    """Plans a step for the CPU's kernel, which schedules its requests ahead."""
 
     made = SparseMetadata
 

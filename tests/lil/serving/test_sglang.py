@@ -1,4 +1,4 @@
-"""SGLang's interface, driven by stand-ins; its own scheduler is in `engines/test_sglang_runs.py`.
+"""What SGLang's own scheduler does not show in `engines/test_sglang_runs.py`, by stand-ins.
 
 A request, its ends and its processors are as in the wheel of 0.5.23.
 """
@@ -17,9 +17,6 @@ import pytest
 import torch
 from acting_rows import PROMPTS
 from tiny_models import build_tokenizer
-
-import lil
-from lil.penalties import DRYPenalty, PresenceWindowPenalty
 
 CAP, EOS = 40, 0
 CUE = {"stop_on_cue": " Anna has word7"}
@@ -142,47 +139,6 @@ def serve(
         running = [request for request in running if request.finished is None]
 
 
-PENALTIES: dict[str, list[tuple[dict[str, Any], Any]]] = {
-    "LZPenalty": [
-        ({"lz_alpha": 0.9}, lil.LZPenalty(alpha=0.9)),
-        ({"lz_alpha": 0.9, "lz_formula": "rate"}, lil.LZPenalty(alpha=0.9, formula="rate")),
-    ],
-    "DRYPenalty": [({"dry": "on"}, DRYPenalty())],
-    "PresenceWindowPenalty": [
-        (
-            {"presence_window_window": 9, "presence_window_include_prompt": "on"},
-            PresenceWindowPenalty(window=9, include_prompt=True),
-        )
-    ],
-}
-
-
-@pytest.mark.parametrize("name", PENALTIES)
-def test_tokens_are_those_of_decode(
-    sglang: Any, qwen: Any, eos: Any, tokenizer: Any, name: str
-) -> None:
-    eos(EOS)
-    kinds = [*PENALTIES[name], ({}, None)]
-    prompts = [*PROMPTS, PROMPTS[0]]
-    requests = [Request(p, kinds[i % len(kinds)][0]) for i, p in enumerate(prompts)]
-    serve(qwen, getattr(sglang, name), requests)
-    for i, request in enumerate(requests):
-        penalty = kinds[i % len(kinds)][1]
-        options = {"penalties": [] if penalty is None else [penalty], "max_new_tokens": CAP}
-        (trace,) = lil.decode(qwen, tokenizer, [prompts[i]], **options)
-        assert list(request.output_ids) == list(trace.new_ids)
-
-
-def test_a_detector_ends_a_request_and_says_so(sglang: Any, qwen: Any) -> None:
-    values = {"stop_on": "budget(tokens=20)"}
-    requests = [Request(p, values if i % 2 else {}) for i, p in enumerate(PROMPTS)]
-    requests.append(Request(PROMPTS[0], values, ignore_eos=True))
-    serve(qwen, sglang.StopOn, requests)
-    assert [len(request.output_ids) for request in requests] == [CAP, 21, CAP, 21, 21]
-    for request in (requests[1], requests[3], requests[4]):
-        assert request.finished.arguments == ("lil: budget at token 20",)
-
-
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("put_back", [(), (12, 22, 24)])
 def test_an_answer_comes_behind_its_cue(
@@ -200,24 +156,6 @@ def test_an_answer_comes_behind_its_cue(
         # The end of text is forced; where a token is late, the request ends before it arrives.
         assert len(request.output_ids) == cue + 3 + 9 + (not overlap)
         assert request.finished.arguments == ("lil: the answer has had its tokens",)
-
-
-@pytest.mark.parametrize(
-    ("kind", "values", "message"),
-    [
-        ("LZPenalty", {"lz_alhpa": 1}, "did you mean 'lz_alpha'"),
-        ("StopOn", {"stop_on": "os:system"}, "'os:system': expected one of both, budget"),
-        ("StopOn", {"stop_on": "cycle:answer", "stop_on_cue": "answer!"}, "cue"),
-    ],
-)
-def test_a_wrong_value_ends_its_request_alone(
-    sglang: Any, qwen: Any, kind: str, values: Any, message: str
-) -> None:
-    requests = [Request(p, values if i == 1 else {}) for i, p in enumerate(PROMPTS)]
-    serve(qwen, getattr(sglang, kind), requests)
-    assert [len(request.output_ids) for request in requests] == [CAP, 1, CAP, CAP]
-    assert message in requests[1].finished.arguments[0]
-    assert requests[1].finished.arguments[1:] == (400, "BadRequestError")
 
 
 def test_what_cannot_be_served_is_refused(sglang: Any, schedule: Any) -> None:

@@ -67,15 +67,13 @@ class Series:
 class Panel:
     """One pair of axes.
 
-    `levels` hold at every x: full attention and nulls. `absent` says which numbers are missing;
-    `front` leads through the totals that no other beats in both numbers.
+    `levels` hold at every x: full attention and nulls. `absent` says which numbers are missing.
     """
 
     title: str
     lines: tuple[Series, ...]
     levels: tuple[Series, ...] = ()
     absent: tuple[str, ...] = ()
-    front: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -220,15 +218,14 @@ def _styles(parts: Iterable[list[ReportRow]]) -> dict[str, Style]:
 
 
 def _panel(part: list[ReportRow], measure: _Measure, styles: Mapping[str, Style]) -> Panel:
-    full = next((row for row in part if row.is_baseline), None)
     levels = [
-        Series(row.backend, Style("full" if row is full else "null"), (_point(row, measure, full),))
+        Series(row.backend, Style("full" if row.is_baseline else "null"), (_point(row, measure),))
         for row in part
-        if row is full or row.role == "null"
+        if row.is_baseline or row.role == "null"
         if measure.of(row).estimate is not None
     ]
     lines = [
-        Series(label, styles[label], tuple(_point(row, measure, full) for row in line))
+        Series(label, styles[label], tuple(_point(row, measure) for row in line))
         for label, line in series([row for row in part if row.budget is not None]).items()
     ]
     absent: dict[str, dict[str, list[str]]] = {}
@@ -237,8 +234,9 @@ def _panel(part: list[ReportRow], measure: _Measure, styles: Mapping[str, Style]
             if point.missing:
                 absent.setdefault(point.missing, {}).setdefault(line.name, []).append(f"{point.x}")
     words = _count(max(row.problems for row in part), "problem")
-    if measure.key == "cost" and (left_out := censored(part)):
-        words += f", {left_out} in no ratio"
+    censored = max(row.pairs_censored for row in part)
+    if measure.key == "cost" and censored:
+        words += f", {censored} in no ratio"
     return Panel(
         f"{part[0].dataset} ({words})",
         tuple(lines),
@@ -250,32 +248,21 @@ def _panel(part: list[ReportRow], measure: _Measure, styles: Mapping[str, Style]
     )
 
 
-def _point(row: ReportRow, measure: _Measure, full: ReportRow | None) -> Point:
+def _point(row: ReportRow, measure: _Measure) -> Point:
     value = measure.of(row)
     words = f"{row.capped} of {row.samples} cut at the cap" if row.capped else ""
-    missing = "" if value.estimate is not None else _why(row, measure, full)
+    missing = "" if value.estimate is not None else _why(row, measure)
     return Point(row.budget, value.estimate, value.low, value.high, words=words, missing=missing)
 
 
-def _why(row: ReportRow, measure: _Measure, full: ReportRow | None) -> str:
+def _why(row: ReportRow, measure: _Measure) -> str:
     """Why a configuration has no such number."""
     if not row.is_complete:
         there = row.samples - row.missing - row.errors
         return f"{there} of {row.samples} samples, not comparable"
-    if measure.key != "cost":
-        return "not known"
-    if row.accuracy.estimate == 0:
+    if measure.key == "cost" and row.accuracy.estimate == 0:
         return NONE_SOLVED
-    if full is None or not full.is_complete:
-        return "nothing to compare with, full attention is not complete"
-    if full.accuracy.estimate == 0:
-        return "full attention solves none, there is no ratio"
-    return "full attention was always cut at its cap, no ratio"
-
-
-def censored(rows: Iterable[ReportRow]) -> int:
-    """The most pairs of a configuration that are in no ratio: full attention was cut itself."""
-    return max((row.pairs_censored for row in rows if row.detector == "none"), default=0)
+    return "not known" if measure.key != "cost" else "no full attention to compare with"
 
 
 def _count(count: int, noun: str) -> str:
@@ -308,24 +295,16 @@ def _of_detectors(rows: Sequence[ReportRow], pools: Sequence[DetectorPool]) -> l
             lines.append(Series(name, style, tuple(filter(None, points)), total))
     if not lines:
         return []
-    totals = [(line.total.x or 0.0, line.total.y or 0.0) for line in lines if line.total]
     return [
         Chart(
             "detectors",
             "Change of accuracy, points, against tokens saved",
             "Detectors and actions against the same traces left alone: small marks are "
-            "configurations, large ones all of them together, with 95% intervals. The line joins "
-            "what no other choice beats in both, stopping nothing among them. An action that only "
-            "some methods can carry out is in the table alone.",
+            "configurations, large ones all of them together, with 95% intervals. An action that "
+            "only some methods can carry out is in the table alone.",
             Axis("tokens saved", "percent"),
             Axis("change of accuracy, points", "points"),
-            (
-                Panel(
-                    f"all data sets ({_count(most, 'configuration')})",
-                    tuple(lines),
-                    front=front([(0.0, 0.0), *totals]),
-                ),
-            ),
+            (Panel(f"all data sets ({_count(most, 'configuration')})", tuple(lines)),),
         )
     ]
 
@@ -335,15 +314,3 @@ def _saving(saved: Interval, change: Interval, words: str) -> Point | None:
         return None
     ends = change.low, change.high, saved.low, saved.high
     return Point(saved.estimate, change.estimate, *ends, words=words)
-
-
-def front(points: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    """Those that no other beats in one number without losing in the other, by the first."""
-    every = set(points)
-    beaten = {
-        point
-        for point in every
-        for other in every
-        if other != point and other[0] >= point[0] and other[1] >= point[1]
-    }
-    return tuple(sorted(every - beaten))

@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
 from experiments.grid.config import Config
-from experiments.report.charts import NONE_SOLVED, Chart, ChartSet, Panel, Series, Style, censored
+from experiments.report.charts import NONE_SOLVED, Chart, ChartSet, Panel, Series, Style
 from experiments.report.names import series, short_names
 from experiments.report.row import ReportRow, dataset_order
 from experiments.store.files.filesystem import whole_file
@@ -33,7 +33,7 @@ _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 _MARKS = ("o", "^", "s", "D", "v", "<", ">")
 _CONTROL_COLOURS = ("#8c510a", "#6a3d9a", "#7f7f7f")
 _CONTROL_MARKS = ("*", "P", "X", "p", "d")
-_FULL, _FRONT = "#444444", "#888888"
+_FULL = "#444444"
 _CORRECT, _INCORRECT = "#1a9850", "#d73027"
 _STYLE: dict[str, Any] = {
     "font.size": 9,
@@ -85,7 +85,7 @@ def draw(report: Report, sets: Sequence[ChartSet], folder: Path) -> list[Path]:
         with matplotlib.rc_context(_STYLE):
             for name, keys, title, more in _FIGURES:
                 shown = [charts.chart(key) for key in keys]
-                figure = _figure(shown, title + under, [*notes, *more, *_missing(shown)])
+                figure = _figure(shown, title + under, [*notes, *more])
                 paths += _save(figure, folder / f"{name}{suffix}")
             figure = _curves(_plain_samples(report, charts), charts, under, notes)
             paths += _save(figure, folder / f"figure3-curves{suffix}")
@@ -114,7 +114,7 @@ _FIGURES = (
         "figure4-cost",
         ("cost",),
         "Keys read per solved problem against cache budget, with 95% intervals",
-        (),
+        ("no bar: fewer than six problems are solved, or differ",),
     ),
 )
 
@@ -163,8 +163,6 @@ def _handles(charts: Sequence[Chart]) -> list[Line2D]:
     if any(point.missing == NONE_SOLVED for chart in charts for point in chart.points):
         label = "none solved: no cost"
         handles.append(Line2D([], [], color=_FULL, marker="x", linestyle="none", label=label))
-    if is_scatter:
-        handles.append(Line2D([], [], color=_FRONT, linestyle="--", label="front"))
     return handles
 
 
@@ -232,8 +230,6 @@ def _draw_scatter(axis: Any, panel: Panel) -> None:
                 axis.hlines(total.y, total.left, total.right, color=colour, linewidth=1.1)
             if total.low is not None and total.high is not None:
                 axis.vlines(total.x, total.low, total.high, color=colour, linewidth=1.1)
-    x, y = ([point[side] for point in panel.front] for side in (0, 1))
-    axis.step(x, y, where="pre", color=_FRONT, linestyle="--", linewidth=1.0, zorder=1.5)
     axis.margins(0.1)
 
 
@@ -383,16 +379,4 @@ def _footer(rows: Sequence[ReportRow]) -> list[str]:
         notes.append(f"without {left_out} that are not complete")
     if any(row.capped for row in plain):
         notes.append("some outputs were cut at the cap: their lengths are lower bounds")
-    return notes + (
-        [f"{count} or fewer pairs are in no ratio: full attention was cut at its own cap"]
-        if (count := censored(plain))
-        else []
-    )
-
-
-def _missing(charts: Sequence[Chart]) -> list[str]:
-    """Why some points have no bar."""
-    points = [point for chart in charts if chart.key == "cost" for point in chart.points]
-    if any(point.y is not None and point.high is None for point in points):
-        return ["no bar: fewer than six problems are solved, or differ"]
-    return []
+    return notes

@@ -26,7 +26,6 @@ from experiments.report.pairs import (
     cost_per_solved,
     cost_ratio,
     detector_effect,
-    keys_read_of,
     length_ratio,
     mean,
     mean_tokens,
@@ -49,14 +48,8 @@ _FLOATS = (
 def summarise(samples: Sequence[Sample], seed: int, factor: int | None = 2) -> list[ReportRow]:
     """One row per configuration, the same whatever the order of the samples.
 
-    Args:
-        samples: of a study.
-        seed: of the bootstrap.
-        factor: the cap as times full attention's length, at which logs of ratios are clipped; None
-            where the cap is a number of tokens, which both sides share.
-
-    Raises:
-        ValueError: a problem occurs twice in one configuration.
+    Logs of ratios are clipped at `factor`, the cap as times full attention's length; None where the
+    cap is a number of tokens, which both sides share.
     """
     parts: dict[tuple[str, str], list[Sample]] = defaultdict(list)
     for sample in samples:
@@ -166,7 +159,7 @@ def _row(
         pairs_censored=len(pairs) - len(uncensored(pairs)),
         mean_tokens=mean_tokens(usable, bootstrap),
         **_against_full(pairs, bootstrap, most),
-        keys_read_per_solved=cost_per_solved(usable, keys_read_of),
+        keys_read_per_solved=cost_per_solved(usable),
         keys_kept_max=max(known_keys, default=None),
         keys_read_mean=mean(sample.keys_read_mean for sample in usable),
         compression_ratio=compression_ratio(usable, bootstrap),
@@ -194,7 +187,7 @@ def _against_full(pairs: Pairs, bootstrap: Bootstrap, most: float | None) -> dic
         "length_ratio": length_ratio(long, bootstrap, most),
         "length_ratio_solved": length_ratio(both, bootstrap, most),
         "solved_by_both": len(both),
-        "keys_read_per_solved_ratio": cost_ratio(ended, keys_read_of, bootstrap),
+        "keys_read_per_solved_ratio": cost_ratio(ended, bootstrap),
     }
 
 

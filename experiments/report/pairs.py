@@ -29,7 +29,6 @@ from experiments.store.samples.sample import Sample, is_usable
 
 PairKey = tuple[str, str, str, int]
 Pairs = list[tuple[Sample, Sample]]
-Cost = Callable[[Sample], float | None]
 
 
 def paired(samples: list[Sample], partners: Mapping[PairKey, Sample]) -> Pairs:
@@ -65,11 +64,6 @@ def solved_by_both(pairs: Pairs) -> Pairs:
 def problem_of(sample: Sample) -> str:
     """What the samples of one problem share."""
     return f"{sample.dataset}/{sample.item_id}"
-
-
-def keys_read_of(sample: Sample) -> float | None:
-    """Keys read over all steps, layers and KV heads."""
-    return sample.keys_read
 
 
 def sums_by_problem(items: Iterable[tuple[str, *tuple[float, ...]]]) -> list[tuple[float, ...]]:
@@ -149,22 +143,22 @@ def mean_tokens(samples: list[Sample], bootstrap: Bootstrap) -> Interval:
     return bootstrap.skewed_mean(sums_by_problem(known))
 
 
-def cost_per_solved(samples: list[Sample], cost: Cost) -> float | None:
-    """What all scored samples cost over how many are solved; None when none is."""
-    known = [(cost(s), s.correct) for s in samples if None not in (s.correct, cost(s))]
-    solved = sum(bool(correct) for _, correct in known)
-    return math.fsum(spent or 0.0 for spent, _ in known) / solved if solved else None
+def cost_per_solved(samples: list[Sample]) -> float | None:
+    """Keys that all scored samples read over how many are solved; None when none is."""
+    known = [s for s in samples if None not in (s.correct, s.keys_read)]
+    solved = sum(bool(sample.correct) for sample in known)
+    return math.fsum(sample.keys_read or 0.0 for sample in known) / solved if solved else None
 
 
-def cost_ratio(pairs: Pairs, cost: Cost, bootstrap: Bootstrap) -> Ratio:
-    """Cost per solved problem of the first over that of the second of each pair.
+def cost_ratio(pairs: Pairs, bootstrap: Bootstrap) -> Ratio:
+    """Keys per solved problem of the first over that of the second of each pair.
 
     Problems differ in cost or in answers; the test swaps the two sides of those.
     """
     sums = sums_by_problem(
-        (a.item_id, cost(a) or 0.0, float(bool(a.correct)), cost(b) or 0.0, float(bool(b.correct)))
+        (a.item_id, a.keys_read, float(bool(a.correct)), b.keys_read, float(bool(b.correct)))
         for a, b in judged(pairs)
-        if None not in (cost(a), cost(b))
+        if a.keys_read is not None and b.keys_read is not None
     )
     differing = [row for row in sums if row[:2] != row[2:]]
     ratio = bootstrap.log_ratio(sums, len(differing))

@@ -24,15 +24,11 @@ class DetectorPool:
     less together than as many of different ones.
 
     Attributes:
-        model, penalty, detector, action: which.
-        samples, problems: sparse traces of all data sets, and of how many problems.
         missing: runs, full attention's among them, that failed or are not there, with the detector
             or without. The longest are missing, so where there are any there are no measures.
-        effect: over all of them.
         loops, tails: share of the wasted tokens that it spares; see `Sample`.
         cells: configurations, of data set, method and budget, with scored samples.
-        losing: those of them where more is lost than gained, and that stays at 95% after Holm's
-            correction for all of them.
+        losing: those of them where more is lost than gained, at 95% after Holm's correction.
         full: what it does to traces of full attention that ended by themselves.
     """
 

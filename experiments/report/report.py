@@ -19,15 +19,11 @@ class Report:
     """What the writers of tables, figures, pages and exports take.
 
     Attributes:
-        study: what was decoded.
         samples: every run as decoded and under each detector, without texts.
-        rows: a row for each configuration.
         pooled: a row for each configuration over all data sets of a model, where there are several.
         pools: what each detector does over all sparse configurations together.
         missing: runs that the store cannot serve.
-        headline: at most three sentences.
         notices: what a reader should know, a sentence each.
-        seed: of the bootstrap.
     """
 
     study: Study

@@ -174,12 +174,9 @@ def swaps(pairs: Floats, statistic: Callable[[Floats], Floats], seed: int) -> fl
     2010), of 10,000 where more than 100 problems differ. scipy's `permutation_test` has neither
     this statistic of sums nor a bound on its memory.
 
-    Args:
-        pairs: of each problem that differs its numbers, (problems, 2 k): k of the first side, then
-            the same k of the second.
-        statistic: from the sums over problems, (2 k, swaps), to the number, which changes sign
-            where all problems are swapped; nan counts as far from 0.
-        seed: of the draws.
+    `pairs` holds of each problem that differs k numbers of the first side, then of the second,
+    (problems, 2 k). `statistic` makes of their sums, (2 k, swaps), the number, which changes sign
+    where all problems are swapped; nan counts as far from 0.
     """
     n, width = pairs.shape
     if n < 2:

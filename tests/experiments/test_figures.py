@@ -9,7 +9,7 @@ from crowded_samples import crowded
 from reports import report_of
 from synthetic_samples import demo, sample
 
-from experiments.report.charts import chart_sets, front
+from experiments.report.charts import chart_sets
 from experiments.report.figures import draw
 
 
@@ -41,14 +41,6 @@ def test_charts_have_the_rows_numbers() -> None:
     assert (line.total.x, line.total.left) == (pool.effect.tokens.estimate, pool.effect.tokens.low)
     assert (line.total.y, line.total.high) == (pool.effect.change.estimate, pool.effect.change.high)
     assert len(line.points) == pool.cells == 24
-
-
-def test_the_front_is_what_no_other_beats() -> None:
-    assert front([(0, 0), (1, -1), (1, -2), (0.5, -0.5), (0.4, -0.6)]) == (
-        (0, 0),
-        (0.5, -0.5),
-        (1, -1),
-    )
 
 
 def test_full_attention_alone_has_no_charts() -> None:

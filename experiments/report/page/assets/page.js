@@ -95,7 +95,7 @@ function logTicks(low, high) {
   return [low, high];
 }
 
-/* One panel. `spec`: label, x, y, lines, levels, uprights, front, tell(line, point), values (for a
+/* One panel. `spec`: label, x, y, lines, levels, uprights, tell(line, point), values (for a
    scale that several panels share). `say` takes the point under the pointer or the arrow keys. */
 function panel(spec, say, WIDE = 340) {
   const svg = draw("svg", {
@@ -104,7 +104,6 @@ function panel(spec, say, WIDE = 340) {
   const points = marked(spec.lines);
   const x = scale(spec.x, spec.x.ticks?.length ? spec.x.ticks : [
     ...points.flatMap((point) => [point.x, point.left ?? point.x, point.right ?? point.x]),
-    ...(spec.front ?? []).map(([u]) => u),
   ], LEFT, WIDE - RIGHT);
   const y = scale(spec.y, spec.values, HIGH - BOTTOM, TOP);
   for (const tick of y.ticks)
@@ -135,8 +134,6 @@ function panel(spec, say, WIDE = 340) {
     svg.append(draw("line", {
       class: `upright ${styleOf(upright)}`, x1: x.at(upright.x), x2: x.at(upright.x), y1: TOP, y2: HIGH - BOTTOM,
     }));
-  if (spec.front?.length > 1)
-    svg.append(draw("polyline", { class: "edge", points: spec.front.map(([u, v]) => `${x.at(u)},${y.at(v)}`).join(" ") }));
   const places = [];
   spec.lines.forEach((line, at) => drawLine(svg, spec, line, x, y, at, places));
   listen(svg, WIDE, places, (place) => say(place ? spec.tell(place.line, place.point) : ""));

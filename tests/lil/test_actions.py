@@ -88,12 +88,13 @@ def test_the_cap_bounds_what_is_paid(qwen, tokenizer):
 
 def test_a_verdict_may_keep_less_than_was_decoded(qwen, tokenizer):
     """A stop there ends with what is kept; an answer begins there."""
-    plain = run(qwen, tokenizer, backend=backend("h2o"))
+    options = {"backend": backend("h2o"), "max_new_tokens": 40}
+    plain = run(qwen, tokenizer, **options)
     for cut in (0, 20):
-        stopped = run(qwen, tokenizer, [fires(30, cut=cut)], backend=backend("h2o"))
+        stopped = run(qwen, tokenizer, [fires(30, cut=cut)], **options)
         answer = actions.Answer(cue=CUE, tokens=5)
-        never = run(qwen, tokenizer, [fires(max(cut, 1), answer, cut=cut)], backend=backend("h2o"))
-        answered = run(qwen, tokenizer, [fires(30, answer, cut=cut)], backend=backend("h2o"))
+        never = run(qwen, tokenizer, [fires(max(cut, 1), answer, cut=cut)], **options)
+        answered = run(qwen, tokenizer, [fires(30, answer, cut=cut)], **options)
         for whole, short, trace, other in zip(plain, stopped, answered, never, strict=True):
             assert short.new_ids == whole.new_ids[:cut]
             # 20 is a check's own place: one check stays there, that of the whole run.

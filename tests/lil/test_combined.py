@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tiny_models import WORDS, Endings
 
 import lil
+from tests.sampling import some_slow
 
 PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
 
@@ -77,7 +78,7 @@ def run(qwen: Any, tokenizer: Any, **options: Any) -> list[lil.Trace]:
     return lil.decode(qwen, tokenizer, PROMPTS, **settings)
 
 
-@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("which", some_slow(range(3), {1}))
 def test_the_whole_acts(qwen, tokenizer, which):
     """The answer follows what the verdict keeps, as if the cue had stood there."""
     cue = lil.detectors.Answer(cue=" Anna", tokens=3)

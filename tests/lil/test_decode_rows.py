@@ -55,7 +55,7 @@ def test_ragged_rows_with_replacement_equal_transformers_alone(family, tokenizer
 
 @pytest.mark.parametrize("name", some_slow(BACKENDS, {2, 3}))
 def test_every_backend_gives_a_row_the_tokens_it_has_alone(name, qwen, tokenizer):
-    caps = [70, 20, 40, 50, 5, 60, 44, 33]
+    caps = [40, 12, 20, 30, 5, 28, 24, 13]
     rows, options = requests_of(prompts(), max_new_tokens=caps), {"backend": backend(name)}
     alone = lil.decode(qwen, tokenizer, rows, batch_size=1, **options)
     batched = lil.decode(qwen, tokenizer, rows, batch_size=3, **options)
@@ -71,11 +71,9 @@ def test_every_backend_gives_a_row_the_tokens_it_has_alone(name, qwen, tokenizer
 @pytest.mark.parametrize("temperature", some_slow([0.7, 2.0], 1))
 def test_sampled_rows_do_not_depend_on_their_batch(temperature, qwen, tokenizer):
     options = {"temperature": temperature, "top_k": 40, "top_p": 0.95, "seed": 3}
-    rows = requests_of(prompts(), max_new_tokens=[30, 4, 25, 30, 1, 30, 12, 8])
-    runs = [
-        ids(lil.decode(qwen, tokenizer, rows, batch_size=size, **options)) for size in (1, 3, 8)
-    ]
-    assert runs[0] == runs[1] == runs[2]
+    rows = requests_of(prompts(), max_new_tokens=[16, 4, 12, 16, 1, 16, 12, 8])
+    runs = [ids(lil.decode(qwen, tokenizer, rows, batch_size=size, **options)) for size in (1, 3)]
+    assert runs[0] == runs[1]
     assert runs[0] != ids(lil.decode(qwen, tokenizer, rows, **{**options, "seed": 4}))
 
 

@@ -113,10 +113,12 @@ def test_verdicts_and_tokens_are_those_of_decode(which, penalised, qwen, tokeniz
 
 def test_one_object_over_different_generations(qwen, tokenizer):
     stop = lil.StopOn(lil.Budget(tokens=4), tokenizer=tokenizer, pad_token_id=PAD)
-    # Other prompts, and then the last output: one column more, and yet another generation.
+    for prompts in (PROMPTS, [[9] * 9, [8]]):
+        new = generate(qwen, stop, prompts, max_new_tokens=20)
+        assert [len(row) for row in new] == [4] * len(prompts)
+    # The last output is the next prompt: one column more, and yet another generation.
     ids = [PROMPTS[0]]
     for _ in range(3):
-        assert generate(qwen, stop, PROMPTS, max_new_tokens=20)[0][4:] == []
         (new,) = generate(qwen, stop, ids, max_new_tokens=20)
         assert len(new) == 4
         ids = [ids[0] + new]

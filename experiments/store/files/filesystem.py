@@ -1,7 +1,4 @@
-"""Files and folders: refusals in one message, files that are replaced whole, a store's lock.
-
-One sweep at a time writes into a store: its lock goes with its process, however it ends.
-"""
+"""Files and folders: refusals in one message, files replaced whole, a store's lock."""
 
 from __future__ import annotations
 

@@ -208,10 +208,7 @@ class Writer:
 
 
 def read(path: Path, notices: list[str], live: bool = False) -> Iterator[Record]:
-    """The sound records of one file; damage is named in `notices` and skipped.
-
-    The last record of a `live` store may be half-written.
-    """
+    """The sound records of a file; notices name damage, but for the end of a `live` store."""
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:  # which cannot be mapped
             return

@@ -89,9 +89,20 @@ class Experiment:
                 config, name, source.digest, tuple(datasets), backends, penalties
             )
         plan = Plan(tuple(configurations), items, config.samples_per_problem)
-        methods = backends, penalties, detectors
-        problems_of = sources, datasets, sizes, scorers, plan, prompts
-        return cls(config, *methods, *problems_of, tuple(warnings), tuple(unknown))
+        return cls(
+            config,
+            backends,
+            penalties,
+            detectors,
+            sources,
+            datasets,
+            sizes,
+            scorers,
+            plan,
+            prompts,
+            tuple(warnings),
+            tuple(unknown),
+        )
 
     @cached_property
     def _built(self) -> list[tuple[Mapping[str, Any], Backend]]:

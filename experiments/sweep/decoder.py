@@ -132,7 +132,8 @@ class StepCount(NamedTuple):
     tokens: int
 
 
-class RowTrace(NamedTuple):
+@dataclass(frozen=True)
+class RowTrace:
     """A row ended; `rows` were decoded together."""
 
     index: int
@@ -140,7 +141,8 @@ class RowTrace(NamedTuple):
     rows: int
 
 
-class RowFailure(NamedTuple):
+@dataclass(frozen=True)
+class RowFailure:
     """A row cannot be decoded; `status` is "out_of_memory" or "error"."""
 
     index: int

@@ -15,9 +15,10 @@ from experiments.grid.answers import last_boxed
 from experiments.report.names import detector_name, series
 from experiments.report.row import ReportRow
 from experiments.report.tables.backends import parts
+from experiments.store.files.records import Record
 from experiments.store.samples.replay import with_text
 from experiments.store.samples.sample import Sample, is_usable
-from experiments.store.store import Record, Store
+from experiments.store.store import Store
 from lil import Trace
 
 #: What the page has of a run before its block is read, in this order.

@@ -62,10 +62,7 @@ def min_problems(rate: float) -> int:
 
 
 def choose_setting(clean: Sequence[Clean], settings: int, rate: float) -> int | None:
-    """The most eager of `settings` that keeps the promise of a rate below `rate`.
-
-    None where the most cautious, the first, does not.
-    """
+    """The most eager of `settings` with a rate below `rate`; None if the first has not."""
     for setting in range(settings):
         if p_value(clean, setting, rate) > RISK:
             return setting - 1 if setting else None
@@ -75,8 +72,7 @@ def choose_setting(clean: Sequence[Clean], settings: int, rate: float) -> int | 
 def p_value(clean: Sequence[Clean], setting: int, rate: float) -> float:
     """The chance, at most, of so few false stops if their rate is `rate` or higher.
 
-    Exact where each problem has one trace; else the smaller of Hoeffding's bound for means of
-    numbers from 0 to 1 and Bentkus's. With no false stop all are the same.
+    Exact for one trace a problem; else the smaller of Hoeffding's and Bentkus's bounds.
     """
     n = len(clean)
     if not n:
@@ -149,10 +145,7 @@ class Split:
 
 
 def traces_by_problem(samples: Sequence[Sample], names: Sequence[str]) -> Traces:
-    """Every trace there is, by its problem, under all settings.
-
-    Those of nulls are left out: no detector watches them, see `Study.supports`.
-    """
+    """Each problem's traces under all settings; no detector watches those of nulls."""
     plain: dict[tuple[object, ...], Sample] = {}
     under: dict[tuple[object, ...], dict[str, Sample]] = defaultdict(dict)
     for sample in samples:
@@ -171,11 +164,7 @@ def traces_by_problem(samples: Sequence[Sample], names: Sequence[str]) -> Traces
 
 
 def split(traces: Traces, seed: int) -> tuple[Traces, Traces]:
-    """Problems to choose on and problems to report on, half of every data set and kind.
-
-    Those with a clean trace are halved by themselves: they alone say something of false stops.
-    Which traces are clean does not depend on any detector.
-    """
+    """Two halves of every data set's problems; those with a clean trace are halved apart."""
     kinds: dict[str, list[Problem]] = defaultdict(list)
     for key, pairs in traces.items():
         kinds[f"{key[0]}/{any(_is_clean(plain) for plain, _ in pairs)}"].append(key)

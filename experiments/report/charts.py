@@ -273,12 +273,9 @@ def _count(count: int, noun: str) -> str:
 
 
 def _of_detectors(rows: Sequence[ReportRow], pools: Sequence[DetectorPool]) -> list[Chart]:
-    """What detectors save against the answers they change; none without any.
-
-    Not every action suits every method: all that are shown are over the same configurations.
-    """
+    """What detectors save against the answers they change, over the same configurations."""
     most = max((pool.cells for pool in pools), default=0)
-    lines = []
+    lines: list[Series] = []
     for pool in pools:
         total = _saving(pool.effect.tokens, pool.effect.change, "all configurations")
         if pool.cells == most and total is not None:

@@ -52,11 +52,7 @@ MEASURES = (
 
 
 def with_claims(rows: Sequence[ReportRow]) -> list[ReportRow]:
-    """Each row with what may be claimed of it, at its cap and at the smaller ones.
-
-    Only rows without penalty and detector are compared with full attention in words; those with a
-    penalty are compared with the same without it.
-    """
+    """Each row with its claims: against full attention, or against the same unpenalised."""
     families: dict[tuple[str, str, bool], list[int]] = defaultdict(list)
     nulls: dict[tuple[str, str], ReportRow] = {}
     for at, row in enumerate(rows):
@@ -82,7 +78,11 @@ def with_claims(rows: Sequence[ReportRow]) -> list[ReportRow]:
 
 def _with_caps(family: list[ReportRow], nulls: list[ReportRow | None]) -> list[ReportRow]:
     by_cap = [
-        _claimed([row.caps[at] for row in family], [n and n.caps[at] for n in nulls], MEASURES)
+        _claimed(
+            [row.caps[at] for row in family],
+            [null.caps[at] if null else None for null in nulls],
+            MEASURES,
+        )
         for at in range(len(family[0].caps))
     ]
     claimed = _claimed(family, nulls, MEASURES)

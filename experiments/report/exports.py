@@ -40,16 +40,7 @@ _LATEX = str.maketrans(
 
 
 def check_file(field: str, file: str, suffixes: tuple[str, ...] | None = None) -> None:
-    """Refuse a file that could not be written later, before anything is.
-
-    Args:
-        field: the flag's name.
-        file: the path as it was typed.
-        suffixes: those that are known; None takes any.
-
-    Raises:
-        InvalidValue: an unknown suffix, no package for a format, a place that cannot be written.
-    """
+    """Refuse a file that cannot be written later: its suffix, its package or its place."""
     if not file:
         raise InvalidValue(field, file, "a file")
     path = Path(file)
@@ -81,10 +72,7 @@ def write_samples(
     parquet: str | None,
     stores: Sequence[str] | None = None,
 ) -> None:
-    """Every sample, one a line; each file appears whole or not at all.
-
-    `stores` names each sample's store, where there are several.
-    """
+    """Write one line a sample, each file atomically; `stores` names each sample's store."""
     for file, suffix in ((csv, ".csv"), (parquet, ".parquet")):
         if file:
             frame = _frame(typing.get_type_hints(Sample), list(map(_flat, samples)), stores)
@@ -92,14 +80,16 @@ def write_samples(
 
 
 def write_rows(rows: Sequence[ReportRow], file: str, stores: Sequence[str] | None = None) -> None:
-    """The rows in the format that the file's suffix says; it appears whole or not at all.
-
-    CSV and Parquet hold every column, Markdown and LaTeX the tables for readers. `stores` names
-    each row's store, where there are several.
-    """
+    """Write CSV and Parquet with every column, Markdown and LaTeX as the tables for readers."""
     suffix = Path(file).suffix.lower()
     if suffix in (".csv", ".parquet"):
-        values = [_jsoned(row.to_dict()) for row in rows]
+        values = [
+            {
+                k: json.dumps(v) if isinstance(v, (dict, list)) else v
+                for k, v in row.to_dict().items()
+            }
+            for row in rows
+        ]
         _write("rows", file, _encoded(_frame(columns(), values, stores), suffix))
         return
     as_text = _markdown if suffix == ".md" else _latex
@@ -122,13 +112,6 @@ def _flat(sample: Sample) -> dict[str, object]:
     values["shorter"] = " ".join(f"{s.factor}:{s.status}:{s.tokens}" for s in sample.shorter)
     values["curve"] = " ".join(f"{t}:{raw}:{small}" for t, raw, small in sample.curve)
     return values
-
-
-def _jsoned(values: Mapping[str, object]) -> dict[str, object]:
-    return {
-        name: json.dumps(value) if isinstance(value, (dict, list)) else value
-        for name, value in values.items()
-    }
 
 
 def _frame(

@@ -58,21 +58,8 @@ _LETTER = 0.52  # of a letter's height, the mean width of a letter
 def draw(report: Report, sets: Sequence[ChartSet], folder: Path) -> list[Path]:
     """Write the figures of every set of charts; their paths, PNG before SVG.
 
-    Each file appears whole or not at all. Without a sparse configuration there is nothing to draw.
-
-    - Figure 1: accuracy and output length against budget.
-    - Figure 2: compression ratio of whole outputs against budget.
-    - Figure 3: compressed against original length, one line a sample.
-    - Figure 4: keys read per solved problem against budget, over full attention's.
-    - Figure 5, where there are detectors: tokens saved against change of accuracy.
-
-    Args:
-        report: what is drawn.
-        sets: its charts.
-        folder: where the files go; made if it is not there.
-
-    Raises:
-        OSError: a file cannot be written.
+    1: accuracy and length against budget; 2: compression ratio; 3: compressed against original
+    length; 4: keys read per solved problem; 5: tokens saved against change of accuracy.
     """
     folder.mkdir(parents=True, exist_ok=True)
     conditions = _conditions(report.study.config)
@@ -250,10 +237,7 @@ def _plain_samples(report: Report, charts: ChartSet) -> list[Sample]:
 
 
 def _curves(samples: list[Sample], charts: ChartSet, under: str, notes: Sequence[str]) -> Figure:
-    """Green correct, red incorrect; one row a backend, at the middle budget measured.
-
-    The paper shows sink and Quest at 1024.
-    """
+    """Green correct, red incorrect; one row a backend, at the middle budget measured."""
     budgets = charts.charts[0].x.ticks
     budget = budgets[(len(budgets) - 1) // 2]
     rows = [row for row in charts.rows if (row.detector, row.penalty) == ("none", charts.penalty)]

@@ -1,8 +1,4 @@
-"""What a report's tables say, in at most three sentences.
-
-What is called longer, shorter, fewer or lost are the claims of `claims.py`. Each count comes with
-the names of what is counted, and the largest difference is named whether it is clear or not.
-"""
+"""What a report's tables say, in at most three sentences, by the claims of `claims.py`."""
 
 from __future__ import annotations
 
@@ -24,10 +20,7 @@ _WORDS = {"loses": "loses answers", "gains": "gains answers"}
 
 
 def headline(rows: Sequence[ReportRow]) -> str:
-    """How long outputs got, what a solved problem costs, and what stopping or a penalty changes.
-
-    The first two sentences are about sparse methods without penalty and detector.
-    """
+    """Lengths and costs of plain sparse methods, then what stopping or a penalty changes."""
     rows = short_named(rows)
     methods = [row for row in rows if row.is_sparse and row.role == "method"]
     plain = [row for row in methods if row.penalty == row.detector == "none"]

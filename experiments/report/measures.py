@@ -1,10 +1,7 @@
-"""Samples summed up: a row per configuration, against full attention on the same problems.
+"""A row per configuration, against full attention on the same problems.
 
-A sample's partner is the full-attention sample of the same model, data set, item and sample index,
-without penalty and without detector. A detector's row is compared with the same traces left alone
-as well, and a penalty's with the same backend, budget and detector without it. A configuration of
-which a sample failed or is not there yet has no measures but its counts, and one whose partners are
-not complete is compared with nothing.
+A sample's partner is the full-attention sample of the same problem and sample index, without
+penalty and detector. A configuration with a failed or missing sample has counts alone.
 """
 
 from __future__ import annotations
@@ -32,7 +29,6 @@ from experiments.report.pairs import (
     paired,
     pass_at,
     penalty_effect,
-    solved_by_both,
     uncensored,
     with_lengths,
 )
@@ -46,11 +42,7 @@ _FLOATS = (
 
 
 def summarise(samples: Sequence[Sample], seed: int, factor: int | None = 2) -> list[ReportRow]:
-    """One row per configuration, the same whatever the order of the samples.
-
-    Logs of ratios are clipped at `factor`, the cap as times full attention's length; None where the
-    cap is a number of tokens, which both sides share.
-    """
+    """One row per configuration; logs of ratios are clipped at `factor` unless it is None."""
     parts: dict[tuple[str, str], list[Sample]] = defaultdict(list)
     for sample in samples:
         parts[sample.model, sample.dataset].append(sample)
@@ -61,11 +53,7 @@ def summarise(samples: Sequence[Sample], seed: int, factor: int | None = 2) -> l
 def summarise_pooled(
     samples: Sequence[Sample], seed: int, factor: int | None = 2
 ) -> list[ReportRow]:
-    """One row per configuration over all data sets of a model together, under the name `POOLED`.
-
-    A level alone often has too few problems to say anything. Without detectors, and only of
-    configurations that every data set has; none where there is one data set.
-    """
+    """One row per configuration that all of a model's several data sets have."""
     datasets: dict[str, set[str]] = defaultdict(set)
     groups: dict[tuple[object, ...], list[Sample]] = defaultdict(list)
     for sample in samples:
@@ -181,7 +169,7 @@ def _against_full(pairs: Pairs, bootstrap: Bootstrap, most: float | None) -> dic
     """The measures against full attention, at whatever cap."""
     ended = uncensored(pairs)
     long = with_lengths(ended)
-    both = solved_by_both(long)
+    both = [(left, right) for left, right in long if left.correct and right.correct]
     return {
         "accuracy_change": accuracy_change(pairs, bootstrap.seed),
         "length_ratio": length_ratio(long, bootstrap, most),

@@ -17,11 +17,7 @@ WIDTH = 20
 
 
 def short_names(names: Iterable[str], width: int = WIDTH) -> dict[str, str]:
-    """Each name by its short one: the stem of a file, the end of a hub id; no two are equal.
-
-    Where ends are equal, as many folders as tell them apart stand before; what is then longer than
-    `width` loses its middle.
-    """
+    """Each name by its shortest unique path ending, at most `width` characters long."""
     parts = {name: _parts(name) for name in sorted(set(names))}
     ends = {name: path[-1] for name, path in parts.items()}
     for depth in range(2, 1 + max(map(len, parts.values()), default=0)):
@@ -59,11 +55,10 @@ def short_named(rows: Sequence[ReportRow]) -> list[ReportRow]:
 
 
 def series(rows: Sequence[ReportRow]) -> dict[str, list[ReportRow]]:
-    """Rows that differ in budget alone, ascending, under the backend's name.
+    """Rows of one model, data set and detector that differ in budget alone, under a label.
 
-    The parameters that are not the method's defaults follow it, and where rows of a backend share a
-    budget, what tells them apart: parameters, or the penalty. Expects the rows of one model and
-    data set under one detector.
+    The label is the backend's name, then the parameters that are not its defaults or tell it from
+    another series of that name.
     """
     telling: dict[str, set[str]] = defaultdict(set)
     for row, other in itertools.combinations(rows, 2):

@@ -1,7 +1,4 @@
-"""Sums, means and ratios over samples and over pairs of them; what is missing stays out and None.
-
-Sums are exact (`math.fsum`), so that no order of the samples moves a result.
-"""
+"""Sums, means and ratios over samples and pairs; `math.fsum` makes them free of the order."""
 
 from __future__ import annotations
 
@@ -32,10 +29,7 @@ Pairs = list[tuple[Sample, Sample]]
 
 
 def paired(samples: list[Sample], partners: Mapping[PairKey, Sample]) -> Pairs:
-    """Each sample with its partner; none at all where any of them lacks a usable one.
-
-    The longest outputs end last, or run out of memory: what is left says little of the whole.
-    """
+    """Each sample with its partner; none where any lacks one, as the longest outputs fail first."""
     both = ((sample, partners.get(sample.pair)) for sample in samples if is_usable(sample))
     pairs = [(left, right) for left, right in both if right is not None and is_usable(right)]
     return pairs if len(pairs) == len(samples) else []
@@ -54,11 +48,6 @@ def with_lengths(pairs: Pairs) -> Pairs:
 def judged(pairs: Pairs) -> Pairs:
     """The pairs of which both answers were judged."""
     return [(left, right) for left, right in pairs if None not in (left.correct, right.correct)]
-
-
-def solved_by_both(pairs: Pairs) -> Pairs:
-    """The pairs that both solve: longer though right."""
-    return [(left, right) for left, right in pairs if left.correct and right.correct]
 
 
 def problem_of(sample: Sample) -> str:
@@ -116,9 +105,8 @@ def accuracy_change(pairs: Pairs, seed: int) -> Change:
 def length_ratio(pairs: Pairs, bootstrap: Bootstrap, most: float | None) -> Ratio:
     """exp of the mean over problems of the mean of their clipped logs, and its sign-flip test.
 
-    The first of a pair is cut where it is `most` longer than the second: what is cut on one side is
-    cut on the other, so that equal distributions have mean 0. `most` is the log of the cap's
-    factor; None where the cap is a number of tokens.
+    `most`, the log of the cap's factor, cuts both sides alike, so that equal distributions have
+    mean 0; None where the cap is a number of tokens.
     """
     bound = math.inf if most is None else most
 
@@ -151,10 +139,7 @@ def cost_per_solved(samples: list[Sample]) -> float | None:
 
 
 def cost_ratio(pairs: Pairs, bootstrap: Bootstrap) -> Ratio:
-    """Keys per solved problem of the first over that of the second of each pair.
-
-    Problems differ in cost or in answers; the test swaps the two sides of those.
-    """
+    """Keys per solved problem, first over second; p of swapping the sides of problems."""
     sums = sums_by_problem(
         (a.item_id, a.keys_read, float(bool(a.correct)), b.keys_read, float(bool(b.correct)))
         for a, b in judged(pairs)
@@ -184,10 +169,7 @@ def spared(pairs: Pairs, count: Callable[[Sample], int | None], bootstrap: Boots
 
 
 def detector_effect(pairs: Pairs, bootstrap: Bootstrap, *, pooled: bool = False) -> DetectorEffect:
-    """What a detector, the first of each pair, changes of the same trace left alone, the second.
-
-    `pooled` pairs are of several configurations, which share problems: those are resampled.
-    """
+    """What a detector, first of each pair, changes; `pooled` pairs share problems."""
     known = [(left, right) for left, right in pairs if None not in (left.tokens, right.tokens)]
     change = accuracy_change(known, bootstrap.seed)
     if pooled:
@@ -222,11 +204,7 @@ def penalty_effect(pairs: Pairs, bootstrap: Bootstrap, most: float | None) -> Pe
 
 
 def pass_at(samples: list[Sample], bootstrap: Bootstrap) -> dict[int, Interval]:
-    """pass@k by k = 1, 2, 5, 10, ... n, where every problem has n > 1 samples, all scored.
-
-    1 - C(n - solved, k) / C(n, k): unbiased for k fresh samples (Chen et al., 2021). Intervals
-    resample problems: samples of a problem are not independent of each other.
-    """
+    """Unbiased pass@k (Chen et al., 2021) where every problem has n > 1 samples, all scored."""
     answers: dict[str, list[bool | None]] = defaultdict(list)
     for sample in samples:
         answers[sample.item_id].append(sample.correct)

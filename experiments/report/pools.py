@@ -1,6 +1,4 @@
-"""What detectors do over all sparse configurations: a sample under one against the same trace left
-alone.
-"""
+"""What detectors do over all sparse configurations, against the same traces left alone."""
 
 from __future__ import annotations
 
@@ -18,17 +16,13 @@ from experiments.store.samples.sample import Key, Sample, is_usable
 
 @dataclass(frozen=True)
 class DetectorPool:
-    """A detector and its action against the same traces of sparse methods left alone.
-
-    Intervals are of problems resampled: samples of a problem, under whatever configuration, say
-    less together than as many of different ones.
+    """A detector and its action over all sparse methods; intervals resample problems.
 
     Attributes:
-        missing: runs, full attention's among them, that failed or are not there, with the detector
-            or without. The longest are missing, so where there are any there are no measures.
+        missing: runs that failed or are not there; where there are any there are no measures.
         loops, tails: share of the wasted tokens that it spares; see `Sample`.
         cells: configurations, of data set, method and budget, with scored samples.
-        losing: those of them where more is lost than gained, at 95% after Holm's correction.
+        losing: those of them that lose answers, at 95% after Holm's correction.
         full: what it does to traces of full attention that ended by themselves.
     """
 

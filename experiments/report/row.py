@@ -64,10 +64,7 @@ class DetectorEffect:
 
 @dataclass(frozen=True)
 class PenaltyEffect:
-    """What a penalty changes against the same backend, budget and detector without it.
-
-    `loops` is the change of the share of outputs with a block repeated 20 times.
-    """
+    """What a penalty changes; `loops`: of the share of outputs that repeat a block."""
 
     length_ratio: Ratio
     change: Change
@@ -197,9 +194,8 @@ class ReportRow:
 def columns() -> dict[str, object]:
     """The names of a row's columns in their order, and the type of each.
 
-    A value with an interval is several: itself under its own name, then `_low`, `_high` and, where
-    it is tested, `_p` and `_differs`; answers lost and gained are `solved_lost` and
-    `solved_gained`. Effects, smaller caps and pass@k are one column each, a table of their own.
+    An interval is several columns: its name alone, then with `_low`, `_high`, `_p`, `_differs`;
+    answers lost and gained are `solved_lost` and `solved_gained`.
     """
     kinds: dict[str, object] = {}
     for name, kind in get_type_hints(ReportRow).items():

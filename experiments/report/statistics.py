@@ -1,8 +1,4 @@
-"""Intervals and tests of the reports: Wilson, Tango, exact tests of pairs, corrections for many.
-
-Estimates stay exact where there is little data; what cannot be known is None, never 0. scipy and
-statsmodels compute what they have. Tango's interval and the swaps of whole problems are ours.
-"""
+"""Intervals and tests of the reports: Wilson, Tango, exact tests of pairs, corrections."""
 
 from __future__ import annotations
 
@@ -43,10 +39,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Ratio(Interval):
-    """A ratio of two sides of pairs, with p of the exact test that swaps the sides of problems.
-
-    Of fewer than six problems that differ there is no interval.
-    """
+    """A ratio of two sides of pairs, with p of the exact test that swaps problems' sides."""
 
     p: float | None = None
     differs: int = 0
@@ -54,10 +47,7 @@ class Ratio(Interval):
 
 @dataclass(frozen=True)
 class Change(Interval):
-    """A change of accuracy between two sides of pairs, with p of the exact McNemar test.
-
-    `lost` and `gained` are pairs that the second side alone solves, and the first.
-    """
+    """A change of accuracy with McNemar's exact p; the second side alone solves `lost` pairs."""
 
     p: float | None = None
     lost: int | None = None
@@ -106,11 +96,7 @@ def tango(lost: float, gained: float, n: float) -> Interval:
 
 
 def effective(values: Sequence[float], problems: Sequence[str]) -> float:
-    """How many independent values say as much about a mean as these, several a problem.
-
-    n over Kish's design effect, the variance of the mean by problems over that of independent
-    values: at least 1 and at most the samples of a problem, which it is where nothing varies.
-    """
+    """Independent values that say as much of a mean: n over Kish's design effect, >= 1."""
     sums: dict[str, list[float]] = defaultdict(list)
     for value, problem in zip(values, problems, strict=True):
         sums[problem].append(value)
@@ -135,10 +121,7 @@ def mcnemar(lost: int, gained: int) -> float:
 
 
 def change_p(moved: Sequence[tuple[str, int]], seed: int) -> float:
-    """Two-sided exact p of a change, samples of one problem together.
-
-    `moved` holds of each sample its problem and 1 gained, -1 lost, 0 as before.
-    """
+    """Two-sided exact p of a change; `moved` holds each sample's problem and 1, 0 or -1."""
     sums: dict[str, int] = {}
     for problem, change in moved:
         sums[problem] = sums.get(problem, 0) + change
@@ -149,11 +132,7 @@ def change_p(moved: Sequence[tuple[str, int]], seed: int) -> float:
 
 
 def sign_flips(changes: Sequence[float], seed: int) -> float:
-    """Two-sided p of a mean change, problems being independent and samples of one problem not.
-
-    Under no change each problem's change is as likely its opposite (Fisher, 1935); with changes of
-    one size it is the exact McNemar test. See `swaps` for how many signs are tried.
-    """
+    """Two-sided p of a mean change by the sign-flip test (Fisher, 1935), problems as units."""
     moved = np.asarray([change for change in changes if change], np.float64)
     return swaps(np.stack([moved, -moved], axis=1), lambda sums: sums[0], seed)
 
@@ -198,9 +177,7 @@ def swaps(pairs: Floats, statistic: Callable[[Floats], Floats], seed: int) -> fl
 
 
 def _swapped(n: int, seed: int) -> Iterator[Floats]:
-    """Ways to swap some of n problems, (ways, n), 1 where one is swapped: all but the opposite of
-    each, or so many draws of them.
-    """
+    """Ways to swap some of n problems, (ways, n): all but the opposites, or draws of them."""
     if n <= _ENUMERATED:
         bits = (np.arange(1 << (n - 1))[:, None] >> np.arange(n)) & 1
         yield bits.astype(np.float64)
@@ -215,12 +192,7 @@ def _swapped(n: int, seed: int) -> Iterator[Floats]:
 
 
 def corrected(p: Sequence[float], method: Literal["holm", "fdr_bh"]) -> list[float]:
-    """Each p after correction for all of them.
-
-    Holm (Scandinavian Journal of Statistics 6, 1979): what stays at or below a level is wrong
-    anywhere among them with at most that chance. Benjamini and Hochberg (JRSS B 57, 1995): of what
-    stays, at most that share is expected to be wrong.
-    """
+    """Each p after correction for all: Holm (1979), or Benjamini and Hochberg (1995)."""
     from statsmodels.stats.multitest import multipletests
 
     return [float(value) for value in multipletests(p, method=method)[1]] if len(p) else []

@@ -53,19 +53,7 @@ def write(
     about: Mapping[str, Any],
     most: int = MOST,
 ) -> PageFile:
-    """Write a report as one HTML page; it appears whole or not at all.
-
-    Args:
-        path: the file.
-        report: whose study has the samples' traces.
-        sets: its charts.
-        tables: as the terminal shows them.
-        about: the manifest.
-        most: bytes of its traces; what does not fit is left out, and the page says so.
-
-    Raises:
-        InvalidValue: the file cannot be written.
-    """
+    """Write a report as one HTML page, atomically, with at most `most` bytes of traces."""
     require_file(path, "page")
     packed = pack(report.study.store, report.samples, report.rows, most)
     names = ["index", *(f"problem-{at}" for at in range(len(packed.blocks)))]

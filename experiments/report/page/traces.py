@@ -55,14 +55,7 @@ class TraceBlocks:
 def pack(
     store: Store, samples: Sequence[Sample], rows: Sequence[ReportRow], limit: int
 ) -> TraceBlocks:
-    """As many problems as fit, each with all of its runs; data sets take turns.
-
-    Args:
-        store: where their traces are.
-        samples: of a report.
-        rows: of the same samples; they know what tells backends of one name apart.
-        limit: characters that index and blocks may have together.
-    """
+    """As many problems as fit in `limit` characters, each with all runs; data sets take turns."""
     packer = _Packer(store, samples, rows)
     problems: dict[tuple[str, str, str, int], list[Sample]] = defaultdict(list)
     for sample in samples:
@@ -190,10 +183,7 @@ def _deflated(text: str) -> str:
 
 
 def spelled(pieces: Iterable[bytes]) -> tuple[str, list[int]]:
-    """The text, and how many UTF-16 units of it each token adds: what a browser counts in.
-
-    A token that ends inside a character adds what is complete; the next one adds that character.
-    """
+    """The text, and the UTF-16 units that each token adds; a split character counts once."""
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     texts = [decode(piece) for piece in pieces]
     if texts:

@@ -40,10 +40,7 @@ _POOL_CAPTION = (
 
 
 def detector_grids(rows: Sequence[ReportRow]) -> list[Grid]:
-    """What each detector saves and changes, one table per model, penalty and detector.
-
-    These are the numbers of the Lil paper's Tables 1 to 3.
-    """
+    """One table per model, penalty and detector: Tables 1 to 3 of the Lil paper."""
     columns = ("saved", "right", "wrong", "accuracy\u00a0", "lost", "gained")
     grids = []
     for model, of_model in _by_model(rows):

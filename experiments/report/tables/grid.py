@@ -29,10 +29,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table's title, columns and lines; `caption` says how to read it, `notes` what names mean.
-
-    The first columns hold the labels, to the left; cells stand to the right.
-    """
+    """A table's title, columns and lines; the first columns are the labels."""
 
     title: str
     columns: tuple[str, ...]
@@ -65,11 +62,7 @@ class Grid:
 
 
 def rich_table(grid: Grid, width: int = WIDTH) -> Table:
-    """The table as rich prints it, without a wrapped cell wherever the width allows that.
-
-    Where it does not fit, long names become short ones with a number, explained below; then
-    intervals stand below their values.
-    """
+    """The table for rich; where it is too wide names get short, then intervals wrap."""
     between = " "
     if _natural_width(_table(grid, between)) > width:
         grid = _numbered(grid)

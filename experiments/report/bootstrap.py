@@ -86,7 +86,7 @@ class Bootstrap:
         )
 
     def skewed_mean(self, rows: Sequence[tuple[float, ...]]) -> Interval:
-        """Mean of long-tailed positives, by the interval of the mean's logarithm."""
+        """Mean of long-tailed lengths, with the interval of its logarithm, never at 0."""
         total, count = (math.fsum(column) for column in zip(*rows, strict=True)) if rows else (0, 0)
         if not count:
             return NOTHING
@@ -106,7 +106,8 @@ class Bootstrap:
     def log_ratio(self, rows: Sequence[tuple[float, ...]], differing: int) -> Interval:
         """Cost per solved of one side over that of the other: (a / b) / (c / d) of column sums.
 
-        Nothing where a side solves none; no interval where it solves fewer than six.
+        Nothing where a side solves none; no interval where fewer than six problems are solved
+        or differ.
         """
         sums = [math.fsum(column) for column in zip(*rows, strict=True)]
         if not rows or not all(sums):
@@ -151,6 +152,7 @@ class Bootstrap:
             far = (drawn - at) / np.maximum(errors, error / _LEAST_SPREAD)
         # Resamples in which nothing is solved bound nothing on either side.
         lower, upper = np.where(np.isnan(far), -np.inf, far), np.where(np.isnan(far), np.inf, far)
+        # Where few units differ the resamples know too little of the spread: at least Student's.
         least = float(t.ppf((1 + LEVEL) / 2, differing - 1))
         down = max(float(np.percentile(upper, 100 - _TAIL, method="higher")), least)
         up = max(-float(np.percentile(lower, _TAIL, method="lower")), least)

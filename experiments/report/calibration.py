@@ -62,7 +62,7 @@ def min_problems(rate: float) -> int:
 
 
 def choose_setting(clean: Sequence[Clean], settings: int, rate: float) -> int | None:
-    """The most eager of `settings` with a rate below `rate`; None if the first has not."""
+    """The most eager of `settings` that proves a rate below `rate`; None if none does."""
     for setting in range(settings):
         if p_value(clean, setting, rate) > RISK:
             return setting - 1 if setting else None

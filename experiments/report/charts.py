@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from experiments.report.names import series, short_named, short_names
+from experiments.report.names import counted, series, short_named, short_names
 from experiments.report.pools import DetectorPool
 from experiments.report.row import ReportRow, by_penalty, dataset_order
 from experiments.report.statistics import Interval
@@ -233,7 +233,7 @@ def _panel(part: list[ReportRow], measure: _Measure, styles: Mapping[str, Style]
         for point in line.points:
             if point.missing:
                 absent.setdefault(point.missing, {}).setdefault(line.name, []).append(f"{point.x}")
-    words = _count(max(row.problems for row in part), "problem")
+    words = counted(max(row.problems for row in part), "problem")
     censored = max(row.pairs_censored for row in part)
     if measure.key == "cost" and censored:
         words += f", {censored} in no ratio"
@@ -263,10 +263,6 @@ def _why(row: ReportRow, measure: _Measure) -> str:
     if measure.key == "cost" and row.accuracy.estimate == 0:
         return NONE_SOLVED
     return "not known" if measure.key != "cost" else "no full attention to compare with"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 # ---------------------------------------------------------------- detectors
@@ -301,7 +297,7 @@ def _of_detectors(rows: Sequence[ReportRow], pools: Sequence[DetectorPool]) -> l
             "only some methods can carry out is in the table alone.",
             Axis("tokens saved", "percent"),
             Axis("change of accuracy, points", "points"),
-            (Panel(f"all data sets ({_count(most, 'configuration')})", tuple(lines)),),
+            (Panel(f"all data sets ({counted(most, 'configuration')})", tuple(lines)),),
         )
     ]
 

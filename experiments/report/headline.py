@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from experiments.report.names import capital, detector_name, short_named
+from experiments.report.names import capital, counted, detector_name, short_named
 from experiments.report.row import (
     DetectorEffect,
     ReportRow,
@@ -138,4 +138,4 @@ def _name(row: ReportRow, among: Iterable[ReportRow]) -> str:
 
 
 def _count(rows: Sequence[object]) -> str:
-    return f"{len(rows)} configuration" + ("" if len(rows) == 1 else "s")
+    return counted(len(rows), "configuration")

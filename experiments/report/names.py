@@ -98,6 +98,11 @@ def detector_name(name: str, action: str, among: Sequence[DetectorAction]) -> st
     return name if [other for other, _ in among].count(name) == 1 else f"{name} ({action})"
 
 
+def counted(count: int, noun: str) -> str:
+    """A count with its noun in the number that it needs."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
 def capital(text: str) -> str:
     """A sentence's beginning; what is a capital already stays one."""
     return text[:1].upper() + text[1:]

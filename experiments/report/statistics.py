@@ -96,7 +96,7 @@ def tango(lost: float, gained: float, n: float) -> Interval:
 
 
 def effective(values: Sequence[float], problems: Sequence[str]) -> float:
-    """Independent values that say as much of a mean: n over Kish's design effect, >= 1."""
+    """Independent values that say as much of a mean: n over Kish's design effect."""
     sums: dict[str, list[float]] = defaultdict(list)
     for value, problem in zip(values, problems, strict=True):
         sums[problem].append(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from experiments.report.names import series
+from experiments.report.names import counted, series
 from experiments.report.row import AtCap, ReportRow, dataset_order
 from experiments.report.statistics import NOTHING
 from experiments.report.tables.cells import (
@@ -175,8 +175,9 @@ def _claims(row: ReportRow | AtCap, *claims: str) -> bool:
 def _problems(part: Sequence[ReportRow]) -> str:
     """How many problems, and samples of each where they are several."""
     problems, samples = max(row.problems for row in part), max(row.samples for row in part)
-    text = f"{problems} problem" + ("" if problems == 1 else "s")
-    return text + (f" x {samples // problems} samples" if samples > problems else "")
+    return counted(problems, "problem") + (
+        f" x {samples // problems} samples" if samples > problems else ""
+    )
 
 
 def _censored(part: Sequence[ReportRow]) -> str:

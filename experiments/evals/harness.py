@@ -6,12 +6,11 @@ import json
 import math
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self, cast
 
 import torch
 from lm_eval.api.model import TemplateLM
-from lm_eval.api.registry import register_model
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from torch import Tensor
 from tqdm import tqdm
@@ -26,11 +25,6 @@ from experiments.grid.plan import build_backends, build_penalties
 
 #: What is added up over all generations and stands in the harness's results.
 _COSTS = ("tokens", "decoded_tokens", "prefill_sec", "decode_sec")
-
-
-def register() -> None:
-    """Make the name `lil` known to the harness, which up to 0.4.13 looks for no entry points."""
-    register_model("lil")(LilLM)
 
 
 class LilLM(TemplateLM):
@@ -160,18 +154,41 @@ class LilLM(TemplateLM):
         for at, item in enumerate(requests):
             context, options = item.args
             generation = GenerationArguments.read(options, self.settings, self.max_gen_toks)
-            ids = self._context(context, generation.max_new_tokens)
+            room = self.max_length - generation.max_new_tokens
+            if room < 1:
+                allowed = f"less than max_length, which is {self.max_length}"
+                raise InvalidValue("max_gen_toks", generation.max_new_tokens, allowed)
+            ids = self.tok_encode(context)
+            if len(ids) > room:
+                limits = f"max_length {self.max_length}, max_gen_toks {generation.max_new_tokens}"
+                message = f"a context of {len(ids)} tokens is cut to its last {room}: {limits}"
+                warnings.warn(message, stacklevel=2)
             # Where a task wants several samples, the harness names the request so many times.
             name = f"{item.task_name}/{item.doc_id}/{item.idx}"
             key = json.dumps(options, sort_keys=True, default=str)
             _, places, group = groups.setdefault(key, (generation, [], []))
             places.append(at)
-            group.append(lil.Request(ids, generation.max_new_tokens, name, times[name]))
+            request = lil.Request(ids[-room:], generation.max_new_tokens, name, times[name])
+            group.append(request)
             times[name] += 1
         special = self.tokenizer.all_special_ids
         with tqdm(total=len(requests), disable=disable_tqdm, desc="generate_until") as bar:
             for generation, places, group in groups.values():
-                for index, trace in self._stream(group, generation):
+                stops = [Until(generation.until)] if generation.until else []
+                traces = lil.stream(
+                    self.loaded.model,
+                    self.tokenizer,
+                    group,
+                    backend=self.method,
+                    penalties=self.penalties,
+                    detectors=[*stops, *self.detectors],
+                    batch_size=self.settings.batch_size,
+                    check_every=self.settings.check_every,
+                    token_bytes=self.loaded.token_bytes,
+                    beyond_positions=True,  # max_length bounds a context and its answer
+                    **generation.sampling,
+                )
+                for index, trace in traces:
                     at = places[index]
                     answers[at] = text_before(trace, generation.until, special)
                     self._finished[trace.finish] += 1
@@ -181,37 +198,6 @@ class LilLM(TemplateLM):
                     self.cache_hook.add_partial("generate_until", requests[at].args, answers[at])
                     bar.update()
         return [answers[at] for at in range(len(requests))]
-
-    def _context(self, text: str, generated: int) -> list[int]:
-        """A context's ids, as many of the last as leave room for the generation."""
-        room = self.max_length - generated
-        if room < 1:
-            allowed = f"less than max_length, which is {self.max_length}"
-            raise InvalidValue("max_gen_toks", generated, allowed)
-        ids = self.tok_encode(text)
-        if len(ids) > room:
-            limits = f"max_length {self.max_length}, max_gen_toks {generated}"
-            message = f"a context of {len(ids)} tokens is cut to its last {room}: {limits}"
-            warnings.warn(message, stacklevel=3)
-        return ids[-room:]
-
-    def _stream(
-        self, requests: Sequence[lil.Request], generation: GenerationArguments
-    ) -> Iterator[tuple[int, lil.Trace]]:
-        stops = [Until(generation.until)] if generation.until else []
-        return lil.stream(
-            self.loaded.model,
-            self.tokenizer,
-            requests,
-            backend=self.method,
-            penalties=self.penalties,
-            detectors=[*stops, *self.detectors],
-            batch_size=self.settings.batch_size,
-            check_every=self.settings.check_every,
-            token_bytes=self.loaded.token_bytes,
-            beyond_positions=True,  # max_length bounds a context and its answer
-            **generation.sampling,
-        )
 
     def _loglikelihood_tokens(
         self,

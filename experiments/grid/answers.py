@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Literal, TypeAlias
 
 #: What a gold answer is, which says what an answer is compared as.
@@ -81,8 +82,8 @@ class StatedAnswer:
     rule: str
 
 
-def boxed(text: str) -> list[str]:
-    r"""What stands in each complete `\boxed{...}`, inner braces balanced, in the text's order."""
+def last_boxed(text: str) -> str | None:
+    r"""What stands in the last complete `\boxed{...}`, inner braces balanced; None without one."""
     boxes: dict[int, str] = {}
     open_: list[tuple[int, bool]] = []  # where what stands in a brace begins, and whether in a box
     for brace in _BRACES.finditer(text):
@@ -92,25 +93,7 @@ def boxed(text: str) -> list[str]:
             begin, in_box = open_.pop()
             if in_box:
                 boxes[begin] = text[begin : brace.start()]
-    return [boxes[begin] for begin in sorted(boxes)]
-
-
-def last_boxed(text: str) -> str | None:
-    r"""What stands in the last complete `\boxed{...}`; None without one."""
-    return next(reversed(boxed(text)), None)
-
-
-def asks_for_box(text: str) -> bool:
-    r"""Whether a prompt asks for its answer in `\boxed{}`."""
-    return "\\boxed" in text
-
-
-def behind_thinking(text: str) -> str:
-    """The text behind the thinking: nothing where that has not ended."""
-    closed = list(_THOUGHT.finditer(text))
-    left = text[closed[-1].end() :] if closed else text
-    opened = _THINKING.search(left)
-    return left if opened is None else left[: opened.start()]
+    return boxes[max(boxes)] if boxes else None
 
 
 def _in_tags(text: str, kind: Kind, ended: bool) -> str | None:  # noqa: ARG001
@@ -144,8 +127,7 @@ def _by_phrase(text: str, kind: Kind, ended: bool) -> str | None:
         return None
     for phrase in reversed(list(_PHRASE.finditer(text))[-_PHRASES:]):
         at_once = phrase["says"] in (":", "=")
-        answer = _stated(text[phrase.end() :][:_NEAR], kind, at_once)
-        if answer is not None:
+        if (answer := _stated(text[phrase.end() :][:_NEAR], kind, at_once)) is not None:
             return answer
     return None
 
@@ -183,7 +165,9 @@ def _last_number(text: str, kind: Kind, ended: bool) -> str | None:
     """The last number that is said, or the only one in bold beside it; none of a refusal."""
     if not ended or kind != "number":
         return None
-    spoken = [part for part in _sentences(text) if not _COURTESY.search(part)]
+    ends = [0, *(end.end() for end in _SENTENCE_END.finditer(text)), len(text)]
+    sentences = [text[begin:end] for begin, end in pairwise(ends)]
+    spoken = [part for part in sentences if part.strip() and not _COURTESY.search(part)]
     if not spoken or _REFUSAL.search(spoken[-1]):
         return None
     for sentence in reversed(spoken):
@@ -194,16 +178,6 @@ def _last_number(text: str, kind: Kind, ended: bool) -> str | None:
         strong = [number for inside in bold for number in [*_numbers(inside)][-1:]]
         return strong[0] if len(strong) == 1 else numbers[-1]
     return None
-
-
-def _sentences(text: str) -> Iterator[str]:
-    at = 0
-    for end in _SENTENCE_END.finditer(text):
-        if text[at : end.end()].strip():
-            yield text[at : end.end()]
-        at = end.end()
-    if text[at:].strip():
-        yield text[at:]
 
 
 def _numbers(text: str) -> Iterator[str]:
@@ -230,7 +204,8 @@ RULES: tuple[tuple[str, Callable[[str, Kind, bool], str | None]], ...] = (
 
 def find(text: str, kind: Kind, ended: bool, rules: int = len(RULES)) -> StatedAnswer | None:
     """The answer that an output states, by the first rule that finds one."""
-    spoken = behind_thinking(text)
+    # What stands behind the thinking: nothing where that has not ended.
+    spoken = _THINKING.split(_THOUGHT.split(text)[-1], maxsplit=1)[0]
     if kind == "number":
         spoken = spoken.translate(_TYPED)
     for name, rule in RULES[:rules]:
@@ -291,8 +266,7 @@ def values(text: str) -> frozenset[Fraction]:
             return frozenset()
         left = left.rpartition("=")[2].strip()
     left = _FRACTION.sub(_spelled, left).strip()
-    before = _BEFORE.match(left)
-    if before is not None:
+    if before := _BEFORE.match(left):
         left = left[before.end() :]
     number = _PLAIN.match(left)
     if number is None:

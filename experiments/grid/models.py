@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
-from experiments.grid.gguf.cache import converted, is_gguf
-from experiments.grid.gguf.cache import tokenizer as gguf_tokenizer
-from experiments.grid.gguf.packaged import PACKAGED, located
+from experiments.grid.gguf.cache import PACKAGED, converted, is_gguf, located
 from experiments.reasoner import checkpoint_path
 
 #: The model that ships with the project, by the name users type.
@@ -84,9 +82,8 @@ def find(
 
 def _located(name: str, revision: str | None, here: bool) -> ModelSource:
     if name in PACKAGED or is_gguf(name):
-        path, sha256 = _gguf_path(name)
-        folder, identity = converted(name, path, sha256)
-        return ModelSource(name, str(folder), None, identity)
+        folder, identity = _converted(name)
+        return ModelSource(name, folder, None, identity)
     location = name
     if name == REASONER:
         location = str(checkpoint_path())
@@ -100,11 +97,11 @@ def _located(name: str, revision: str | None, here: bool) -> ModelSource:
     return _hub(name, revision, here)
 
 
-def _gguf_path(name: str) -> tuple[Path, str | None]:
-    """A GGUF file and the digest it has to have, where that is known."""
-    if name in PACKAGED:
-        return located(name)
-    return Path(os.path.expanduser(name)), None
+def _converted(name: str) -> tuple[str, str]:
+    """The folder that a GGUF file was converted into, and its identity."""
+    where = located(name) if name in PACKAGED else (Path(os.path.expanduser(name)), None)
+    folder, identity = converted(name, *where)
+    return str(folder), identity
 
 
 def is_folder(name: str) -> bool:
@@ -239,9 +236,10 @@ def load(
     import torch
     from transformers import AutoModelForCausalLM
 
-    if device_map is not None and importlib.util.find_spec("accelerate") is None:
-        allowed = "nothing without the package accelerate (pip install accelerate)"
-        raise InvalidValue("device_map", device_map, allowed)
+    for package in ("accelerate", "psutil"):  # accelerate imports psutil as it measures memory
+        if device_map is not None and importlib.util.find_spec(package) is None:
+            allowed = f"nothing without the package {package} (pip install {package})"
+            raise InvalidValue("device_map", device_map, allowed)
     placed = {} if device_map is None else {"device_map": device_map}
     try:
         tokenizer = load_tokenizer(source)
@@ -349,10 +347,9 @@ def find_tokenizer(name: str) -> Tokenizer:
 
     from lil import token_bytes
 
-    if name in PACKAGED or is_gguf(name):
-        tokenizer = gguf_tokenizer(name, _gguf_path(name)[0])
-        return Tokenizer(name, tokenizer, token_bytes(tokenizer))
     location = str(checkpoint_path()) if name == REASONER else name
+    if name in PACKAGED or is_gguf(name):
+        location = _converted(name)[0]
     try:
         tokenizer = AutoTokenizer.from_pretrained(location, trust_remote_code=False)
     except Exception as error:  # the hub's client raises many kinds

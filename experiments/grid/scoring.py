@@ -139,10 +139,8 @@ def judged(
     """What a scorer makes of a generated text; one cut before its answer is not right.
 
     Args:
-        text: the generated text, without the prompt.
         gold: the data set's answer, without its derivation; of several any will do.
-        scorer: see above; "none" judges nothing; or the path of one of `own`.
-        own: scorers that do not ship and are here.
+        scorer: one of `SCORERS`, or the path of one of `own`.
         item: id of the problem, by which a generator knows it.
         ended: whether the text ended by itself.
     """

@@ -53,7 +53,11 @@ CASES = [
     ("unknown noun", "sweeep", ["sweeep", "did you mean 'sweep'"]),
     ("unknown preset", "sweep --preset dmeo", ["preset = 'dmeo'", "did you mean 'demo'"]),
     ("unknown key", "sweep --preset unknown_key.toml", ["'bugdets'", "did you mean 'budgets'"]),
-    ("a parameter without its table", "sweep --set distinct.n=60", ["'distinct.n=60'", "KEY=VALUE"]),
+    (
+        "a parameter without its table",
+        "sweep --set distinct.n=60",
+        ["'distinct.n=60'", "KEY=VALUE"],
+    ),
     ("an empty name", "sweep --out=", ["out = ''"]),
     ("unknown parameter", "sweep --set backend_params.quest.pgae=8", ["pgae", "mean 'page'"]),
     ("unknown detector", "sweep --detector guradian", ["guradian", "did you mean 'guardian'"]),

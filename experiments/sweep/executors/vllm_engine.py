@@ -54,11 +54,7 @@ _PROCESSORS = [
 
 
 def policy_of(backend: Backend) -> BlockPolicy | None:
-    """The policy of a backend over the engine's blocks; None for full attention.
-
-    Raises:
-        InvalidValue: a method that has no such policy, or a parameter it cannot keep.
-    """
+    """The policy of a backend over the engine's blocks; None for full attention."""
     if type(backend) is Full:
         return None
     kind = POLICIES.get(backend.name)
@@ -72,11 +68,6 @@ def policy_of(backend: Backend) -> BlockPolicy | None:
             allowed = f"a multiple of {BLOCK} under vllm, for its kernel on CPUs"
             raise InvalidValue(grain, size, allowed)
     return kind(backend, size)
-
-
-def attention_text(backend: Backend) -> str:
-    """A method as the engine reads it."""
-    return str(Spec(backend.name, backend.params()))
 
 
 def request_values(penalties: Sequence[Penalty]) -> dict[str, Any]:
@@ -135,7 +126,7 @@ class VLLMEngine:
         policy = policy_of(served)
         assert policy is not None
         self._policy: BlockPolicy = policy
-        self._llm = _llm(model, attention_text(served), policy.block)
+        self._llm = _llm(model, str(Spec(served.name, served.params())), policy.block)
         core: Any = self._llm.llm_engine.engine_core
         self._scheduler = core.engine_core.scheduler
         groups = self._scheduler.kv_cache_config.kv_cache_groups
@@ -143,7 +134,7 @@ class VLLMEngine:
             self.close()
             raise InvalidValue("model", model.source.name, "one whose layers hold the same keys")
         spec = groups[0].kv_cache_spec
-        counts = self._counts()
+        counts = self._llm.collective_rpc("keys_read")[0]
         self._sparse, self._dense = counts["sparse_layers"], counts["dense_layers"]
         self._heads = int(spec.num_kv_heads)
         size = policy.size(spec.head_size) if policy.best else 0
@@ -160,16 +151,8 @@ class VLLMEngine:
         """End the engine."""
         self._llm.llm_engine.engine_core.shutdown()
 
-    def _counts(self) -> Mapping[str, Any]:
-        counts: Mapping[str, Any] = self._llm.collective_rpc("keys_read")[0]
-        return counts
-
     def decode(self, job: DecodeJob) -> Generator[StepCount | RowTrace | RowFailure, None, None]:
-        """Each row of a job as it ends, and what a step chose.
-
-        Raises:
-            RuntimeError: the engine counted other steps than were made.
-        """
+        """Each row of a job as it ends, and what a step chose."""
         extra = request_values(job.penalties) | ({"attention": "full"} if self._full else {})
         waiting, rows = deque(enumerate(job.requests)), dict[str, _Row]()
         # As many as the cache has room for, so that no row is put back and reads its keys twice.
@@ -224,8 +207,8 @@ class VLLMEngine:
             tokens, is_over = row.request.num_output_tokens, row.request.is_finished()
             chosen += tokens - before[name]
             if tokens > before[name] and (is_over or tokens % self._model.check_every == 0):
-                counts = self._counts()["running"] if counts is None else counts
-                row.costs.append(self._cost(row, tokens, counts.get(name, {})))
+                counts = counts or self._llm.collective_rpc("keys_read")[0]
+                row.costs.append(self._cost(row, tokens, counts["running"].get(name, {})))
             if is_over:
                 del rows[name]
                 ended.append(self._ended(row, together))

@@ -30,9 +30,8 @@ _COSTS = ("tokens", "decoded_tokens", "prefill_sec", "decode_sec")
 class LilLM(TemplateLM):
     """A causal language model of transformers that decodes as `lil.decode` does.
 
-    Generations are decoded under backend, penalty and detector, and end with the token that
-    completes a stop string. Log-likelihoods are read in one dense forward, so no backend, penalty
-    or detector changes them: the model warns once, and its results say `"sparse": false`.
+    Generations end with the token that completes a stop string. Log-likelihoods are read in one
+    dense forward: the model warns once, and its results say `"sparse": false`.
 
     Args:
         pretrained: hub id or folder; "reasoner" ships with the project.
@@ -40,7 +39,6 @@ class LilLM(TemplateLM):
         max_length: most tokens of context and generation, the model's positions by default; longer
             contexts lose their beginning, as under the harness's own models.
         batch_size: rows decoded together; "auto" takes the preset's.
-        max_batch_size: ignored.
         arguments: see `experiments.evals.model_args.configuration`.
     """
 

@@ -123,7 +123,6 @@ class Until(Detector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "strings", tuple(self.strings))
         if not self.strings or not all(self.strings):
             raise InvalidValue("strings", self.strings, "one or more texts, none of them empty")
 

@@ -94,9 +94,8 @@ class GymScorer:
         return Judgement(right, stated.rule, stated.answer)
 
 
-Scorer: TypeAlias = OwnScorer | GymScorer
 #: Scorers that do not ship and that the user named, by path.
-Scorers: TypeAlias = Mapping[str, Scorer]
+Scorers: TypeAlias = Mapping[str, OwnScorer | GymScorer]
 NO_SCORERS: Scorers = {}
 
 
@@ -105,7 +104,7 @@ def is_path(scorer: str) -> bool:
     return ":" in scorer
 
 
-def load(path: str) -> Scorer:
+def load(path: str) -> OwnScorer | GymScorer:
     """Import a scorer of one's own, as `module:function` typed by the user, or a generator's."""
     if gym.is_named(path):
         generator = gym.generator(path)

@@ -10,11 +10,10 @@ import importlib.util
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import metadata
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from filelock import FileLock
 
@@ -85,15 +84,23 @@ def located(name: str) -> tuple[Path, str]:
 
 def converted(name: str, path: Path, sha256: str | None = None) -> tuple[Path, str]:
     """The folder of a GGUF file's model and its identity, converted where it is not there yet."""
-    with _refusing(name, path):
+    try:
         digest = _digest(path)
         if sha256 is not None and digest != sha256:
             raise UnreadableFile(f"its sha256 is {digest[:16]}..., not {sha256[:16]}...")
         folder = user_cache("models") / f"{digest[:32]}-{VERSION}"
         if not folder.exists():
-            header = _checked_header(path)
-            making = tempfile.TemporaryDirectory(prefix="making-", dir=folder.parent)
-            with FileLock(f"{folder}.lock"), making as own:
+            for package in ("gguf", "accelerate"):  # the reader of transformers asks for both
+                if importlib.util.find_spec(package) is None:
+                    reason = f"the package {package} is not installed: pip install {package}"
+                    raise UnreadableFile(reason)
+            with _opened(path) as file:
+                header = read_header(file)
+            require_known(header)
+            with (
+                FileLock(f"{folder}.lock"),
+                tempfile.TemporaryDirectory(prefix="making-", dir=folder.parent) as own,
+            ):
                 if not folder.exists():
                     # A link in a folder of its own, where nothing else could be read beside it.
                     link, model = Path(own, f"file{SUFFIX}"), Path(own, "model")
@@ -103,13 +110,6 @@ def converted(name: str, path: Path, sha256: str | None = None) -> tuple[Path, s
                         raise UnreadableFile("it has changed while it was read")
                     model.rename(folder)
         return folder, hashlib.sha256(f"gguf {digest} {VERSION}".encode()).hexdigest()[:32]
-
-
-@contextmanager
-def _refusing(name: str, path: Path) -> Iterator[None]:
-    """Turn whatever is wrong with a file or the cache into one message."""
-    try:
-        yield
     except FileNotFoundError as error:
         near = [str(other) for other in path.parent.glob(f"*{SUFFIX}")]
         raise InvalidValue("model", name, "a GGUF file that exists", near) from error
@@ -122,7 +122,7 @@ def _refusing(name: str, path: Path) -> Iterator[None]:
         raise InvalidValue("model", name, f"a GGUF file that can be used ({reason})") from error
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Path) -> BufferedReader:
     if not stat.S_ISREG(path.stat().st_mode):  # nothing waits for a pipe
         raise UnreadableFile("it is no file")
     return path.open("rb")
@@ -131,16 +131,6 @@ def _opened(path: Path) -> BinaryIO:
 def _digest(path: Path) -> str:
     with _opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _checked_header(path: Path) -> Header:
-    for package in ("gguf", "accelerate"):  # the reader of transformers asks for both
-        if importlib.util.find_spec(package) is None:
-            raise UnreadableFile(f"the package {package} is not installed: pip install {package}")
-    with _opened(path) as file:
-        header = read_header(file)
-    require_known(header)
-    return header
 
 
 def _write(file: Path, header: Header, folder: Path) -> None:

@@ -63,7 +63,7 @@ class Header:
 
 
 def read_header(file: BinaryIO) -> Header:
-    """Read the header of an open file, and none of its weights."""
+    """The header of an open file, without its weights."""
     data = file.read(min(os.fstat(file.fileno()).st_size, MOST_BYTES))
     if data[:4] != b"GGUF":
         raise UnreadableFile("it does not begin as GGUF files do")

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     import vllm
 
     from attention import Backend
-    from lil import Request
     from lil.penalties import Penalty
 
 #: Tokens of a block are a multiple of it in the engine's kernel for CPUs.
@@ -154,6 +153,9 @@ class VLLMEngine:
     def decode(self, job: DecodeJob) -> Generator[StepCount | RowTrace | RowFailure, None, None]:
         """Each row of a job as it ends, and what a step chose."""
         extra = request_values(job.penalties) | ({"attention": "full"} if self._full else {})
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
         waiting, rows = deque(enumerate(job.requests)), dict[str, _Row]()
         # As many as the cache has room for, so that no row is put back and reads its keys twice.
         fitting = max(1, self._cache_blocks // self._blocks(self._model.longest))
@@ -161,30 +163,23 @@ class VLLMEngine:
         while waiting or rows:
             while waiting and len(rows) < together:
                 index, request = waiting.popleft()
-                name = self._add(index, request, extra)
+                params = SamplingParams(
+                    temperature=0.0,
+                    max_tokens=request.max_new_tokens,
+                    # The tokens that end an output are the same for every runtime.
+                    ignore_eos=True,
+                    stop_token_ids=sorted(self._model.eos),
+                    detokenize=False,
+                    output_kind=RequestOutputKind.FINAL_ONLY,
+                    extra_args=dict(extra),
+                )
+                prompt = {"prompt_token_ids": list(request.prompt_ids)}
+                name = self._llm.llm_engine.add_request(str(index), prompt, params)
                 rows[name] = _Row(index, request.prompt_ids, self._scheduler.requests[name])
             yield from self._step(rows, together)
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self._policy.block)
-
-    def _add(self, index: int, request: Request, extra: Mapping[str, Any]) -> str:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        params = SamplingParams(
-            temperature=0.0,
-            max_tokens=request.max_new_tokens,
-            # The tokens that end an output are the same for every runtime.
-            ignore_eos=True,
-            stop_token_ids=sorted(self._model.eos),
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-            extra_args=dict(extra),
-        )
-        prompt = {"prompt_token_ids": list(request.prompt_ids)}
-        name: str = self._llm.llm_engine.add_request(str(index), prompt, params)
-        return name
 
     def _step(
         self, rows: dict[str, _Row], together: int

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from attention.errors import InvalidValue
-from attention.methods import METHODS
 from experiments.report.row import DetectorAction, ReportRow, order
 from experiments.store.labels import short
 
@@ -84,6 +83,8 @@ def _parameters(row: ReportRow) -> dict[str, object]:
 
 def _unusual(row: ReportRow) -> set[str]:
     """The parameters that are not the method's defaults; none of a method that does not ship."""
+    from attention.methods import METHODS
+
     if row.budget is None or row.backend not in METHODS.shipped():
         return set()
     try:

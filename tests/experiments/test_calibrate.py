@@ -96,7 +96,7 @@ def test_who_takes_the_file(store: Path, capfd: CapFd, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ("--rate 0.005", ["rate = 0.005", "598 problems", "can prove no rate below"]),
+        ("--rate 0.005", ["rate = 0.005", "598 problems", "proves no rate below"]),
         ("--rate 0", ["rate", "above 0 and below 1"]),
         ("--rate 1", ["rate", "above 0 and below 1"]),
         ("--rate 0.4 --set budget.tokens=1,2", ["most cautious", "proves no rate below"]),

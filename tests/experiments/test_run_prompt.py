@@ -89,8 +89,6 @@ def test_prompts_are_shown_as_the_model_sees_them(run, tiny_model, tmp_path, mon
     assert "wrong, 7 or 8 is right" in " ".join(err.split())
     assert "1 of 2 problems" in " ".join(err.split())
     arguments = ("--dataset", str(file), "--scorer", "exact", "--limit", "2")
-    _, err = run(*arguments)
-    assert "characters more: --show-prompt" in err
-    _, whole = run(*arguments, "--show-prompt")
-    assert "characters more" not in whole
-    assert whole.count("3 3 3 3") > err.count("3 3 3 3")
+    document, err = run(*arguments)
+    assert "characters more: --json" in err
+    assert document["samples"][1]["prompt_text"].count("3") > 2000 > err.count("3 3")

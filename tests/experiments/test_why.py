@@ -18,7 +18,7 @@ from attention.contract import Backend, Choice, Full, Selecting
 from experiments.cli import main
 from experiments.grid import data, models
 from experiments.grid.presets import load
-from experiments.why import Texts, explained, parting, replayed
+from experiments.why import Replay, Watched, explained, parting
 from lil import penalties
 from tests.attention.zoo import animal, sliding_layers
 
@@ -83,11 +83,10 @@ def test_a_fact_that_was_dropped_is_named_and_put_back(reasoner) -> None:
         sparse = decoded(reasoner, prompt, backend)
         if parting(full, sparse):
             break
-    result = explained(reasoner.model, backend, Texts(prompt, full, sparse), (), keys=(16,))
+    result = explained(reasoner.model, backend, prompt, full, sparse, (), keys=(16,))
     assert result["reproduced"]
     weights = result["by_token"]
     assert set(sorted(range(len(weights)), key=lambda i: -weights[i])[: len(fact)]) == set(fact)
-    assert result["missed_in_prompt"] == 1
     assert result["put_back"][0]["healed"]
     assert result["margin_sparse"] < 0 < result["put_back"][0]["margin"]
 
@@ -99,8 +98,8 @@ def test_missed_weights_are_those_of_plain_torch(reasoner) -> None:
     lost = (3, 5, 8, len(prompt) + 2)
     backend = Forgetful(lost=lost)
     at = 20
-    texts = Texts(prompt, full, (*full[:at], full[at] + 1))
-    result = explained(reasoner.model, backend, texts, (), keys=())
+    sparse = (*full[:at], full[at] + 1)
+    result = explained(reasoner.model, backend, prompt, full, sparse, (), keys=())
     own = reasoner.model.config._attn_implementation
     reasoner.model.set_attn_implementation("eager")
     try:
@@ -123,13 +122,14 @@ def test_the_record_holds_what_the_method_computed(reasoner, name: str) -> None:
     (prompt,) = prompts(reasoner, 1)
     full = decoded(reasoner, prompt, Full())
     backend = methods.get(name, budget=32)
-    with replayed(reasoner.model, backend, prompt, full[:40], ()) as replay:
+    with Watched(inner=backend).on(reasoner.model) as cache:
+        replay = Replay(reasoner.model, cache, prompt, full[:40])
         plain, looks, _ = replay.step()
-        same, _, _ = replay.step([look.read for look in looks], [False] * len(looks))
+        same, _, _ = replay.step([look.read for look in looks])
         torch.testing.assert_close(same, plain, atol=1e-3, rtol=1e-3)
         # The first four positions that were not read.
         other = [~x.read & ((~x.read).cumsum(-1) <= 4) for x in looks]
-        changed, after, _ = replay.step(other, [False] * len(looks))
+        changed, after, _ = replay.step(other)
         assert (changed - plain).abs().max() > 0.01
         # The first layer chose alike: as many are read as before.
         before, now = looks[0].read, after[0].read
@@ -149,9 +149,9 @@ def test_a_step_is_replayed_with_the_penalties_of_its_run(reasoner, penalty: str
         reasoner.model, reasoner.tokenizer, [lil.Request(prompt)], backend=backend,
         penalties=[own], max_new_tokens=TOKENS, token_bytes=reasoner.token_bytes,
     )  # fmt: skip
-    texts = Texts(prompt, full, trace.new_ids)
-    result = explained(reasoner.model, backend, texts, [own], keys=(1,))
-    without = explained(reasoner.model, backend, texts, [], keys=(1,))
+    texts = (prompt, full, trace.new_ids)
+    result = explained(reasoner.model, backend, *texts, [own], keys=(1,))
+    without = explained(reasoner.model, backend, *texts, [], keys=(1,))
     assert result["token"] > 0
     assert result["reproduced"]
     assert not without["reproduced"]
@@ -168,7 +168,7 @@ def test_models_that_slide_in_some_layers(family: str, method: str) -> None:
     full, sparse = (greedy(model, prompt, method) for method in (Full(), backend))
     at = parting(full, sparse)
     assert at, "two texts that part behind the first token"
-    result = explained(model, backend, Texts(prompt, full, sparse), (), keys=(4,))
+    result = explained(model, backend, prompt, full, sparse, (), keys=(4,))
     assert result["reproduced"]
     slides = sliding_layers(family)
     for layer, heads in enumerate(result["by_head"]):

@@ -153,19 +153,13 @@ def _settings(spec: Spec, choices: Choices, study: Study) -> list[Detector]:
 
 
 def _refused(rate: float, half: Split, cautious: str) -> InvalidValue:
-    stops, least = half.false_stops(0), min_problems(rate)
-    if len(half.clean) < least:
-        allowed = (
-            f"more problems, or a higher rate: {least} problems with a clean trace on the half to "
-            f"choose on would be needed, none of them stopped, and there are {len(half.clean)}, "
-            f"which can prove no rate below {stops.high:.2%}"
-        )
-    else:
-        allowed = (
-            f"a more cautious setting, or a higher rate: {cautious}, the most cautious tried, "
-            f"stops {stops.stopped} of {stops.traces} clean traces, which proves no rate below "
-            f"{stops.high:.2%}"
-        )
+    stops = half.false_stops(0)
+    allowed = (
+        f"a higher rate, a more cautious setting, or {min_problems(rate)} problems with a clean "
+        f"trace on the half to choose on, where there are {len(half.clean)}: {cautious}, the most "
+        f"cautious tried, stops {stops.stopped} of {stops.traces} clean traces, which proves no "
+        f"rate below {stops.high:.2%}"
+    )
     return InvalidValue("rate", rate, allowed)
 
 

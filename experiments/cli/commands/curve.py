@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,8 +26,6 @@ examples:
 Point = tuple[int | None, int, int]  # tokens, original bytes, compressed bytes
 
 _LINES = 32  # of a table
-_BLOCKS = " ▁▂▃▄▅▆▇█"
-_WIDTH = 64  # of the ratio, one character a step
 
 
 def add_arguments(parser: Parser) -> None:
@@ -45,7 +42,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
-    """Print table and drawing of every file."""
+    """Print a table of every file."""
     for name in ("every", "every_tokens"):
         if (step := getattr(args, name)) is not None and step < 1:
             raise InvalidValue(name, step, "at least 1")
@@ -66,22 +63,19 @@ def command(args: argparse.Namespace, console: Console) -> Done:
 def _curve(name: str, args: argparse.Namespace) -> list[Point]:
     """Of a text that was named, or of the text of a stored trace."""
     path, (folder, colon, id_) = Path(name), name.rpartition(":")
+    if colon and not path.exists() and Path(folder).is_dir():
+        pieces = _trace(Path(folder), id_).text_pieces
+        if args.every is None:
+            every = args.every_tokens or 50
+            return lil.token_curve(pieces, every_tokens=every, codec=args.codec)
+        return lil.curve(b"".join(pieces), every_bytes=args.every, codec=args.codec)
+    if path.is_dir():
+        raise InvalidValue("file", name, f"a file, or {name}:ID with one of {_some_ids(path)}")
+    if args.every_tokens:
+        allowed = f"--every BYTES: the tokens of {name} are not known, those of a trace are"
+        raise InvalidValue("every_tokens", args.every_tokens, allowed)
     try:
-        if colon and not path.exists() and Path(folder).is_dir():
-            pieces = _trace(Path(folder), id_).text_pieces
-            if args.every is None:
-                every = args.every_tokens or 50
-                return lil.token_curve(pieces, every_tokens=every, codec=args.codec)
-            return lil.curve(b"".join(pieces), every_bytes=args.every, codec=args.codec)
-        if path.is_dir():
-            allowed = f"a file, or {name}:ID with one of {_some_ids(path)}"
-            raise InvalidValue("file", name, allowed)
-        if args.every_tokens:
-            allowed = f"--every BYTES: the tokens of {name} are not known, those of a trace are"
-            raise InvalidValue("every_tokens", args.every_tokens, allowed)
         text = sys.stdin.buffer.read() if name == "-" else path.read_bytes()
-    except InvalidValue:
-        raise
     except (OSError, ValueError) as error:
         near = [] if "\0" in name else [str(path.parent / p.name) for p in path.parent.glob("*")]
         allowed = f"a readable file, - for standard input, or STORE:ID ({error})"
@@ -99,8 +93,7 @@ def _trace(folder: Path, id_: str) -> lil.Trace:
 
 def _some_ids(folder: Path) -> str:
     ids = [record.id for record in Store(folder) if not record.failed]
-    some = ", ".join(ids[:3]) + ("..." if len(ids) > 3 else "")
-    return some or "no trace: it holds none"
+    return ", ".join(ids[:3]) or "no trace: it holds none"
 
 
 def _point(point: Point) -> dict[str, float | None]:
@@ -122,33 +115,21 @@ def _print(name: str, points: Sequence[Point], console: Console) -> None:
     console.print(table(name, ("tokens", "bytes", "compressed", "ratio", "growth"), rows, left=()))
     if len(some) < len(points):
         console.plain(f"{len(some)} of {len(points):,} points; --json has them all")
-    ratios = [compressed / original for _, original, compressed in points if original]
-    if not ratios:
-        console.plain("ratio  (empty)")
-        return
-    shown = ratios[:: max(1, -(-len(ratios) // _WIDTH))]
-    marks = "".join(_BLOCKS[min(8, max(1, round(8 * min(ratio, 1.0))))] for ratio in shown)
-    console.plain(f"ratio  {marks}  {ratios[0]:.3f} to {ratios[-1]:.3f}")
 
 
 def _plot(curves: Mapping[str, list[Point]], path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 4), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     for name, points in curves.items():
         axes.plot([0, *(p[1] for p in points)], [0, *(p[2] for p in points)], label=name)
     axes.set_xlabel("original bytes")
     axes.set_ylabel("compressed bytes")
     axes.legend()
-    # In memory first: what a format or a full disk refuses leaves no half of a picture.
-    drawn = io.BytesIO()
     try:
-        figure.savefig(drawn, dpi=150, format=path.suffix[1:] or "png")
         with whole_file(path) as half:
-            half.write_bytes(drawn.getvalue())
+            figure.savefig(half, dpi=150, format=path.suffix[1:] or "png")
     except (OSError, ValueError) as error:
         allowed = f"an image file that can be written ({error})"
         raise InvalidValue("plot", str(path), allowed) from error

@@ -7,15 +7,14 @@ import codecs
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
 import lil
-from attention import Backend
 from attention.errors import InvalidValue
 from experiments.cli.console import Console, notify
-from experiments.cli.parser import Done, Parser
+from experiments.cli.parser import Done, Parser, whole_number
 from experiments.cli.plain_text import shortened
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.grid import data, models, positions, scoring
@@ -31,6 +30,9 @@ from experiments.grid.plan import (
 )
 from experiments.sweep.sweep import require_supported
 
+if TYPE_CHECKING:
+    from attention import Backend
+
 EXAMPLES = """\
 examples:
   lil run                                        three easy problems under full attention
@@ -41,7 +43,6 @@ examples:
   lil run --model ./my-model --dataset problems.jsonl --limit 1 --max-new-tokens 500
   lil run --model ./my-model --prompt "Why is the sky blue?" --backend quest --budget 256
       one prompt of yours, through the model's chat template; nothing to judge
-  lil run --prompt - < prompt.txt
 
 Nothing is stored; `lil sweep` stores.
 """
@@ -101,8 +102,7 @@ class _Options:
         if len(config.models) > 1:
             raise InvalidValue("model", ",".join(config.models), "one model")
         backend, detectors = build_backends(config)[-1], build_detectors(config)
-        drafts: Any = args.speculate or 0
-        drafts = int(drafts) if str(drafts).isdecimal() else drafts
+        drafts = whole_number("speculate", args.speculate or "0", 0)
         lil.DecodeOptions(backend=backend, detectors=detectors, speculate=drafts)  # checks them
         models.resolve_device(config.device)
         if text is not None:
@@ -178,8 +178,6 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             speculate=options.drafts,
             **decoding,
         )
-        if trace.action is not None:
-            console.plain(f"\nevidence: {trace.action['evidence']}", end="")
         document = _document(name, item, trace, prompt, options.scorers)
         console.print()
         _print(document, console)

@@ -28,8 +28,6 @@ examples:
   lil show lil-out/demo medium/study/3 h2o 64
       by what it is: problem, backend, budget; data set, penalty, model, 'sample 2' where needed
   lil show lil-out/demo 3 medium full --whole
-
-`lil curve STORE:ID` draws how its text compresses; `lil report` writes a page of all of them.
 """
 
 _COSTS = (
@@ -69,14 +67,12 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
     )
     trace = record.trace() if record is not None and is_usable(plain) else None
     gold, scorer, cap = run.problem.gold, run.problem.scorer, study.cap(run)
-    text, judgement, of_all_stored = None, Judgement(None), None
+    text, judgement = None, Judgement(None)
     if trace is not None and plain.tokens is not None:
         pieces = trace.pieces[: plain.tokens] if plain.tokens < trace.tokens else trace.text_pieces
         text = b"".join(pieces).decode(errors="replace")
-        judgement, of_all_stored = (
-            judged(words, gold, scorer, study.scorers, item=run.item_id, ended=ended)
-            for words, ended in ((text, plain.status == "ok"), (trace.text, trace.finish == "eos"))
-        )
+        ended = plain.status == "ok"
+        judgement = judged(text, gold, scorer, study.scorers, item=run.item_id, ended=ended)
     full = None
     if not configuration.is_full:  # what this run is measured against
         other = study.plan.full(run)
@@ -111,14 +107,10 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
         "scorer": scorer,
         "correct": judgement.correct,
         "reason": None if text is None else reason(judgement, gold, scorer),
-        "correct_of_all_stored": of_all_stored and of_all_stored.correct,
         "costs": {name: getattr(plain, name) for name in _COSTS},
         "detectors": [
-            {
-                "fired_at": sample.stopped_at,
-                **{name: getattr(sample, name) for name in _OF_DETECTOR},
-            }
-            for sample in watched
+            {"fired_at": x.stopped_at, **{name: getattr(x, name) for name in _OF_DETECTOR}}
+            for x in watched
         ],
         "full": full,
     }
@@ -134,10 +126,9 @@ def _cap_from(study: Study, run: Run, cap: int) -> str:
     if run.configuration.is_full:
         return f"--max-new-tokens {config.max_new_tokens}"
     tokens = study.full_tokens(run)
-    if tokens is None:
-        return f"--cap {config.cap}; what full attention takes here is not known"
+    took = "an unknown number of" if tokens is None else f"{tokens:,}"
     flags = f"--cap {config.cap}, --max-new-tokens {config.max_new_tokens}"
-    return f"{flags}; full attention took {tokens:,} tokens"
+    return f"{flags}; full attention took {took} tokens"
 
 
 def _print(run: Mapping[str, Any], whole: bool, console: Console) -> None:
@@ -175,20 +166,19 @@ def _lines(run: Mapping[str, Any]) -> dict[str, str]:
         gold, rule = run["gold"], f" by {run['rule']}" if run["rule"] else ""
         accepted = " or ".join(gold) if isinstance(gold, tuple) else gold
         known = "no answer is known" if accepted is None else f"gold {accepted}"
-        answer = "none found" if run["answer"] is None else run["answer"]
-        verdict = _VERDICTS[run["correct"]]
+        answer, verdict = run["answer"] or "none found", _VERDICTS[run["correct"]]
         lines["answer"] = f"{answer}{rule}, {known}, scorer {run['scorer']}: {verdict}"
         lines["because"] = str(run["reason"])
         if run["status"] == "capped":
             lines["because"] += f"; cut at {tokens:,} tokens"
-            if more:
-                right = _VERDICTS[run["correct_of_all_stored"]]
-                lines["because"] += f", all {run['stored_tokens']:,} that are stored are {right}"
         beyond = ", where the model's positions end or beyond" if run["at_positions"] else ""
         stored = f"; {more:,} more are stored" if more else ""
         lines["tokens"] = f"{tokens:,}, ended by {run['finish']}{beyond}{stored}"
         costs = [(name, cost) for name, cost in run["costs"].items() if cost is not None]
-        lines["costs"] = ", ".join(f"{name} {_number(cost)}" for name, cost in costs)
+        lines["costs"] = ", ".join(
+            f"{name} {cost:,.{0 if cost >= 100 or isinstance(cost, int) else 2}f}"
+            for name, cost in costs
+        )
     lines["cap"] = f"{run['cap']:,} ({run['cap_from']})"
     if run["sweep"] is not None:
         lines["sweep"] = run["sweep"]
@@ -198,7 +188,3 @@ def _lines(run: Mapping[str, Any]) -> dict[str, str]:
 
 
 _VERDICTS = {None: "not judged", True: "right", False: "wrong"}
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.{0 if value >= 100 else 2}f}"

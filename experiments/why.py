@@ -142,8 +142,8 @@ class Replay:
         """Scores of the next token (V,), what layers read, each with its `added`, and the cache."""
         cache = self._before.clone()
         layers = [layer for layer in cache.layers if isinstance(layer, WatchedLayer)]
-        for layer, positions in zip(layers, added or [None] * len(layers), strict=True):
-            layer.watching, layer.added = True, positions
+        for at, layer in enumerate(layers):
+            layer.watching, layer.added = True, added[at] if added else None
         raw = self._read(cache, self._forced[-1:])
         for layer in layers:
             layer.watching = False
@@ -221,9 +221,9 @@ def explained(
                 now, _, after = replay.step(added)
                 healed = int(now.argmax()) == wanted
                 agreed = replay.agreeing(after, wanted, full[at:]) if healed else 0
-                attempt = {"keys": count, "control": control, "healed": healed}
-                attempt |= {"agreed_tokens": agreed, "margin": float(now[wanted] - now[other])}
-                attempts.append(attempt)
+                attempts.append({"keys": count, "control": control, "healed": healed})
+                margin = float(now[wanted] - now[other])
+                attempts[-1] |= {"agreed_tokens": agreed, "margin": margin}
     by_token = torch.stack([x.sum(0) for x in missed]).sum(0)
     return {
         "token": at,

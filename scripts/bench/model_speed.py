@@ -26,6 +26,7 @@ from torch import Tensor
 from transformers import DynamicCache, Qwen2Config
 
 from attention.contract.backend import Backend
+from attention.core.kernels import prompt_attention_left_out
 from attention.engines import select
 from attention.errors import InvalidValue, check_choice, check_int
 from attention.patching.cache import AttentionCache
@@ -35,7 +36,6 @@ from experiments.bench import (
     device_name,
     forward,
     free_memory,
-    prompt_attention_left_out,
     seconds,
     sparse,
 )

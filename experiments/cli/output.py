@@ -32,15 +32,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 class _Careful:
-    """A stream that takes any text, and keeps the first fault of what lies below it.
-
-    What is printed here steers no terminal. A console that writes styles around text it has made
-    safe writes to `styled`.
-
-    Args:
-        stream: what is written to.
-        name: what a message calls it; None where a fault is no reason to stop, as of a log.
-    """
+    """A stream that takes any text, and keeps the first fault of what lies below it."""
 
     def __init__(self, stream: TextIO, name: str | None) -> None:
         self._stream, self._name = stream, name

@@ -77,15 +77,15 @@ def over_texts(
         console.plain(f"{len(lines) - _LINES:,} lines more; --json has them all")
     summary = [_summed(label, [stop for _, stop in lines]) for label in names]
     for total in summary:
-        saved = (
-            "" if total["token_savings"] is None else f", {100 * total['token_savings']:.1f}% saved"
-        )
+        share = total["token_savings"]
+        saved = "" if share is None else f", {100 * share:.1f}% saved"
         console.plain(
             f"{total['label']}: {total['stopped']:,} of {total['texts']:,} texts stopped, "
             f"{total['kept']:,} of {total['tokens']:,} tokens left{saved}"
         )
     params = [{"name": detector.name, **detector.params()} for detector in detectors]
-    every = [row | own for row, own in zip(summary, params, strict=True)]
+    # A total has precedence over a parameter of the same name, such as `tokens` of `budget`.
+    every = [own | row for row, own in zip(summary, params, strict=True)]
     return {"file": str(file), "tokenizer": name, "detectors": every, "texts": documents}
 
 

@@ -66,12 +66,7 @@ class Int8Linear(nn.Module):
 
 
 class _Packed:
-    """Weights in blocks of the CPU's kernels, which alone can read them.
-
-    Nothing else does anything with them: no graph holds them, and copies of a layer share them.
-    Where the kernels add pairs of products in 16 bits (see `saturates`), the weights are the sum of
-    two halves of 7 bits, which are multiplied one after the other.
-    """
+    """Weights in blocks of the CPU's kernels, which alone can read them."""
 
     def __init__(self, numbers: Tensor) -> None:
         half = numbers // 2

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from sweeping import Notes
-from test_parallel_sweeps import _config, run, whole
+from test_parallel_sweeps import _config, alone, run, whole
 from test_sweep import tokens_of
 
 from attention.errors import InvalidValue
 from experiments.store import manifest
 from experiments.sweep import sweep
+
+__all__ = ["alone"]  # a fixture
 
 ROOT = Path(__file__).parents[2]
 

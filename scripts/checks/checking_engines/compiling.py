@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 _DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
-_FLOATS = ("out", "sums", "parts", "part_sums", "probs", "vectors", "data", "found")
+_FLOATS = ("out", "sums", "parts", "part_sums", "probs", "vectors", "data", "worth")
 #: NVIDIA's A100 and H100.
 CAPABILITIES = (80, 90)
 #: Bytes of shared memory that the smallest of the GPUs that are supported has for a program.

@@ -6,5 +6,5 @@ with attention.Sink(budget=1024).on(model) as cache:
 
 import lazy_loader
 
-# The names are in __init__.pyi; each is imported when it is asked for.
+# The names are in __init__.pyi; each is imported at its first use.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

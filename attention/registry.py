@@ -42,7 +42,7 @@ T = TypeVar("T")
 def following(paths: Collection[str]) -> Iterator[None]:
     """While names that nobody typed are read, as those of a store: no import path but these.
 
-    Names of what ships or is installed are found as ever.
+    Names of what ships or is installed stay available.
     """
     outer = _FOLLOWED.get()
     now = _FOLLOWED.set(frozenset(paths) if outer is None else outer & frozenset(paths))
@@ -140,7 +140,7 @@ class Registry(Generic[T]):
         self.kind, self.group = kind, group
         self._example, self._actions = example, actions
         self._packages, self._base, self._frozen, self._line = packages, base, frozen, line
-        # As the folders were last read: a name in it is found without looking at them again.
+        # As the folders were last read: a name in it is returned without looking at them again.
         self._read: dict[str, str] = {}
 
     def names(self) -> list[str]:
@@ -158,7 +158,7 @@ class Registry(Generic[T]):
 
         Raises:
             InvalidValue: nothing of that name, it cannot be imported, it is not of this kind, or
-                its name stands for another class too.
+                its name is another class's too.
         """
         if isinstance(name, str) and ":" in name:
             return self._at(name)

@@ -15,7 +15,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Packages whose classes ship: a version number stands for their code.
+#: Packages whose classes ship: their version number identifies their code.
 SHIPPED = frozenset({"attention", "lil", "experiments"})
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})

@@ -108,7 +108,7 @@ def parse(
 
 def _split_action(text: str, actions: Collection[str], shipped: Collection[str]) -> tuple[str, str]:
     head, bracket, tail = text.rpartition(")")
-    if bracket and tail[:1] in ("", ":"):  # what stands in brackets may have colons of its own
+    if bracket and tail[:1] in ("", ":"):  # text in brackets may have colons of its own
         return head + bracket, tail[1:]
     name, colon, action = text.rpartition(":")
     # Behind a name that ships a wrong action is an error; other names may be those of modules too.
@@ -211,7 +211,7 @@ def _inside(params: Mapping[str, Any]) -> str:
 
 
 def _key(key: str) -> str:
-    """A key as it is, or in quotes where it could end what it stands in."""
+    """A key as it is, or in quotes where it could end the list around it."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _quoted(key)
 
 

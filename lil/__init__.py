@@ -23,5 +23,5 @@ def _check_attention() -> None:
 
 _check_attention()
 
-# The names are in __init__.pyi; each is imported when it is asked for.
+# The names are in __init__.pyi; each is imported at its first use.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -28,7 +28,7 @@ class HiddenStates:
         compared: ids of tokens whose margins are wanted, by their bytes.
 
     Raises:
-        InvalidValue: the model's blocks are not found, or it has no such block.
+        InvalidValue: the model's blocks are unknown, or it has no such block.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from attention.core import devices
 LARGE = 1 << 21
 # Numbers that are added one after the other; more are added in pairs.
 FEW_ADDED = 4
-# Elements that are sorted sooner than the largest of them are found.
+# Elements that are sorted sooner than the largest of them are selected.
 FEW = 2048
 # Elements of the largest temporary in a prefill with probabilities, and of its masks. A GPU gets
 # more: its memory holds them, and it would wait for the host to start so many small operations.

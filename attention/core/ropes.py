@@ -25,7 +25,7 @@ class Rope:
     sliding layers are never turned.
 
     Args:
-        module: the rotary embedding, called as module(x, position_ids); None if none was found.
+        module: the rotary embedding, called as module(x, position_ids); None if the model has none.
     """
 
     def __init__(self, module: Any) -> None:

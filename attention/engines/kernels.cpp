@@ -58,7 +58,7 @@ inline float exponential(float x) {
 }
 inline double exponential(double x) { return std::exp(x); }
 
-// What every call is told. Offsets and strides are in elements.
+// What every call takes. Offsets and strides are in elements.
 struct Shape {
   int64_t B, H, Hkv, M, D;       // rows, sets of slots, KV heads, queries a set, head size
   int64_t row, head;             // strides of keys and values
@@ -190,17 +190,17 @@ inline void score_tile(const A* q, int64_t D, const T* k, const Slots& slots, A*
       for (int i = 0; i < K; ++i) sums[m * K + i] += query * keys[i];
     }
   }
-  A found[Q * K];
+  A result[Q * K];
 #ifdef LIL_SHUFFLES
   if constexpr (Q * K % N == 0) {
     for (int i = 0; i < Q * K; i += N) {
       totals<A, N>(sums + i);
-      std::memcpy(found + i, sums + i, sizeof(Vector));
+      std::memcpy(result + i, sums + i, sizeof(Vector));
     }
   } else
 #endif
-    for (int i = 0; i < Q * K; ++i) found[i] = total<A, WIDTH>(sums[i]);
-  for (int m = 0; m < Q; ++m) std::memcpy(p + m * stride, found + m * K, K * sizeof(A));
+    for (int i = 0; i < Q * K; ++i) result[i] = total<A, WIDTH>(sums[i]);
+  for (int m = 0; m < Q; ++m) std::memcpy(p + m * stride, result + m * K, K * sizeof(A));
 }
 
 template <class T, class A, int Q, class Slots>
@@ -388,17 +388,17 @@ void attend(const Shape& s, const T* q, const T* k, const T* v, const int64_t* p
     for (int64_t set = 0; set < sets; ++set) {
       for (int64_t m = 0; m < s.M; ++m) {
         A* first = parts.get() + set * blocks * part;
-        const A beside = other ? other_lse[set * s.M + m] : -std::numeric_limits<A>::infinity();
+        const A other_top = other ? other_lse[set * s.M + m] : -std::numeric_limits<A>::infinity();
         A top = sinks ? sinks[set % s.H * s.M + m] : -std::numeric_limits<A>::infinity();
         for (int64_t i = 0; i < blocks; ++i) top = std::max(top, first[i * part + MD + m]);
-        top = std::max(top, beside);
+        top = std::max(top, other_top);
         A total = sinks ? exponential(sinks[set % s.H * s.M + m] - top) : A(0);
         for (int64_t i = 0; i < blocks; ++i) {
           const A* one = first + i * part + MD;
           if (one[s.M + m] > 0) total += one[s.M + m] * exponential(one[m] - top);
         }
-        const bool joined = beside > -std::numeric_limits<A>::infinity();
-        const A share = joined ? exponential(beside - top) : A(0);
+        const bool joined = other_top > -std::numeric_limits<A>::infinity();
+        const A share = joined ? exponential(other_top - top) : A(0);
         total += share;
         if (lse) lse[set * s.M + m] = top + std::log(total);
         T* to = out + set * MD + m * s.D;
@@ -497,20 +497,20 @@ void best(const Shape& s, int64_t k, bool narrow, const A* q, const T* summaries
 template <class A>
 using Bits = std::conditional_t<sizeof(A) == 4, int32_t, int64_t>;
 
-// A number that `wanted` of n are not below, as bits, found bit by bit: each look at all of them is a
+// A number that `wanted` of n are not below, as bits, set bit by bit: each look at all of them is a
 // few vectors. It is the least that is wanted, or one that parts those wanted from the others.
 template <class I>
 I limit(const I* bits, int64_t n, int64_t wanted) {
-  I found = 0;
+  I result = 0;
   for (int bit = 8 * int(sizeof(I)) - 2; bit >= 0; --bit) {
-    const I next = found | I(1) << bit;
+    const I next = result | I(1) << bit;
     I count = 0;
 #pragma omp simd reduction(+ : count)
     for (int64_t i = 0; i < n; ++i) count += bits[i] >= next;
-    if (count >= wanted) found = next;
+    if (count >= wanted) result = next;
     if (count == wanted) break;
   }
-  return found;
+  return result;
 }
 
 // The slots that get most probability of each set's queries, ascending: the last one held and k - 1
@@ -533,9 +533,9 @@ void likeliest(const Shape& s, int64_t k, bool largest, const A* q, const T* key
       exponentials<A>(s.M, n, p, most, tops, sums);
       for (int64_t m = 0; m < s.M; ++m) {
         if (sinks) {
-          const A beside = sinks[h * s.M + m], top = std::max(beside, tops[m]);
+          const A other_top = sinks[h * s.M + m], top = std::max(other_top, tops[m]);
           const A less = exponential(tops[m] - top);
-          sums[m] = sums[m] * less + exponential(beside - top);
+          sums[m] = sums[m] * less + exponential(other_top - top);
           for (int64_t i = 0; i < n; ++i) p[m * most + i] *= less;
         }
         for (int64_t i = 0; i < n; ++i) {
@@ -744,7 +744,7 @@ void redundancy(int64_t N, int64_t S, int64_t D, double threshold, const A* keys
 template <class A>
 void lowest(int64_t B, int64_t H, int64_t S, int64_t worth_row, int64_t worth_set,
             int64_t position_row, int64_t position_set, const A* worth, const int32_t* position,
-            const int64_t* stays, int64_t* found) {
+            const int64_t* stays, int64_t* result) {
   constexpr A never = std::numeric_limits<A>::infinity();
   for (int64_t set = 0; set < B * H; ++set) {
     const int64_t b = set / H, h = set % H;
@@ -766,7 +766,7 @@ void lowest(int64_t B, int64_t H, int64_t S, int64_t worth_row, int64_t worth_se
     }
     int64_t slot = 0;
     while (slot + 1 < S && (p[slot] != newest || (p[slot] >= from ? never : w[slot]) != least)) ++slot;
-    found[set] = slot;
+    result[set] = slot;
   }
 }
 
@@ -890,9 +890,9 @@ LIL_REDUNDANCY(lil_redundancy_bfloat16, float)
 #define LIL_LOWEST(NAME, A)                                                                        \
   extern "C" void NAME(int64_t B, int64_t H, int64_t S, int64_t worth_row, int64_t worth_set,     \
                        int64_t position_row, int64_t position_set, const void* worth,             \
-                       const int32_t* position, const int64_t* stays, int64_t* found) {           \
+                       const int32_t* position, const int64_t* stays, int64_t* result) {           \
     lowest<A>(B, H, S, worth_row, worth_set, position_row, position_set,                          \
-              static_cast<const A*>(worth), position, stays, found);                              \
+              static_cast<const A*>(worth), position, stays, result);                              \
   }
 
 LIL_LOWEST(lil_lowest_float32, float)

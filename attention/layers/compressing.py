@@ -26,7 +26,7 @@ class Cut(NamedTuple):
     Attributes:
         rows, at: which, on the host and on the device, (R,).
         most: tokens that each keeps.
-        window: newest tokens whose queries are asked.
+        window: newest tokens whose queries give the scores.
         queries: these among all remembered, as in `Slots.flat`, oldest first, (R * Hq * window,).
         spared: first tokens of each that stay, (R, 1, 1); None for none.
     """

@@ -47,7 +47,7 @@ CALL: ContextVar[Call] = ContextVar("lil_compiled_call")
 
 @functools.cache
 def operator() -> Any:
-    """`lil::attend`, defined when it is first asked for.
+    """`lil::attend`, defined at its first use.
 
     q (B, Hq, 1, D), k and v (B, Hkv, 1, D) to (B, 1, Hq, D); state is that of the cache in `CALL`.
     """

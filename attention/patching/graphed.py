@@ -265,7 +265,7 @@ class _Attention:
 
 
 def _holders(model: PreTrainedModel) -> dict[str, tuple[Mapping[str, Any], str]]:
-    """Where each of `constants(model)` is found anew, without a reference to the model."""
+    """Where each of `constants(model)` is looked up again, without a reference to the model."""
     holders: dict[str, tuple[Mapping[str, Any], str]] = {}
     for at, module in model.named_modules(prefix="model", remove_duplicate=False):
         for holder in (module._parameters, module._buffers):
@@ -282,7 +282,7 @@ def _alike(left: Tensor, right: Tensor) -> bool:
     )
 
 
-# A model is found here and not by an attribute of its own, which a copy of it would have too.
+# A model is looked up here and not by an attribute of its own, which a copy of it would have too.
 _KEPT: WeakKeyDictionary[PreTrainedModel, dict[str, GraphedStep]] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 

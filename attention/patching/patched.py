@@ -100,7 +100,7 @@ def attention_forward(
 
 @uncompiled
 def announce(_model: Any, _inputs: Any, kwargs: dict[str, Any]) -> None:
-    """Called before each forward of a patched model: tells the cache what is asked for."""
+    """Called before each forward of a patched model: passes the caller's flags to the cache."""
     cache = kwargs.get("past_key_values")
     if not isinstance(cache, AttentionCache):
         return
@@ -256,7 +256,7 @@ class Patch:
         model.set_attn_implementation(self._before)
 
 
-# A model is found here and not by an attribute of its own, which a copy of it would have too.
+# A model is looked up here and not by an attribute of its own, which a copy of it would have too.
 _PATCHES: WeakKeyDictionary[PreTrainedModel, Patch] = WeakKeyDictionary()
 # Reentrant: collecting garbage may close a stream that was left half way, and with it a block.
 _LOCK = RLock()

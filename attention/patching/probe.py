@@ -130,9 +130,9 @@ Through = Callable[[Anatomy, Sequence[int], int], list[Tensor]]
 
 
 def probed(model: PreTrainedModel, through: Through) -> Anatomy:
-    """What is known of a model's attention; found out where it was not before.
+    """What is known of a model's attention; probed at first use.
 
-    The model is left as it was. What was found is remembered as long as the model lives and its
+    The model is left as it was. The result is remembered as long as the model lives and its
     config stays the same.
     """
     check_family(model.config)
@@ -230,5 +230,5 @@ def _stumbled(family: str, error: Exception) -> InvalidValue:
     )
 
 
-# What was found of each model: its config then, and the anatomy or the reason against it.
+# The result for each model: its config then, and the anatomy or the reason against it.
 _KNOWN: WeakKeyDictionary[PreTrainedModel, tuple[str, Anatomy | InvalidValue]] = WeakKeyDictionary()

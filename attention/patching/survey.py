@@ -39,7 +39,7 @@ _COLUMNS, _LATER = 3, 9
 
 @dataclass(frozen=True)
 class Anatomy:
-    """How a model attends, as the probe found it.
+    """How a model attends, as the probe measured it.
 
     Attributes:
         layers: of the model, of whatever kind.
@@ -52,7 +52,7 @@ class Anatomy:
         turns: how keys of each of these turn with their position: "halves", as `Rope` turns them;
             "none", where they have no position; "other".
         states: layers that keep another state, with keys or without.
-        difference: the largest one that the comparison found, as a part of the length of a hidden
+        difference: the largest one of the comparison, as a part of the length of a hidden
             state.
         parts: whether several tokens on top of others are read as the model reads them in one
             forward; false where layers drop the state they had.

@@ -1,4 +1,4 @@
-"""The batched decode loop: what was asked for, the order of one step, and its record."""
+"""The batched decode loop: its options, the order of one step, and its record."""
 
 from lil.decoding.entry import decode, stream
 from lil.decoding.options import DecodeOptions, Request

@@ -1,4 +1,4 @@
-"""Whether a run's decode steps are compiled: asked for, kept from earlier, or worth their time."""
+"""Whether a run's decode steps are compiled: requested, kept from earlier, or worth their time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lil.decoding.options import DecodeOptions, Request
 
 #: Seconds: what making a step takes for any model and for each layer of it, and what it saves in
 #: each layer, on one core of a server (`scripts/bench/compiled_step.py`). Of GPUs nothing was
-#: measured, so nothing is taken to pay there: a step is captured where that is asked for.
+#: measured, so nothing is taken to pay there: a step is captured on request.
 COSTS = {"cpu": (10.0, 1.0, 4e-4)}
 # Making a step has to pay this often: output may end far before its cap.
 _TIMES = 4

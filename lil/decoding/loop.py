@@ -171,7 +171,7 @@ class DecodeLoop:
             self._remember(batch, going)
 
     def _tell(self, row: Lane, token: int) -> None:
-        """Show a row's newest token to who asked for it, without the text of an `eos`."""
+        """Show a row's newest token to the caller's callback, without the text of an `eos`."""
         if self.callbacks.token is not None:
             piece = b"" if row.finish == "eos" else self.shared.table[token]
             self.callbacks.token(row.index, token, piece)

@@ -85,7 +85,7 @@ class Sampler:
             probs = self._truncate(probs)
         edges = probs.cumsum(dim=-1)
         draws = devices.put(uniforms, edges.device, edges.dtype)
-        # A float64 below 1 times the total rounds to less than the total, so the edge found never
+        # A float64 below 1 times the total rounds to less than the total, so the edge never
         # lies past the last token that has probability.
         target = draws[:, None] * edges[:, -1:]
         index = torch.searchsorted(edges, target, right=True)[:, 0]

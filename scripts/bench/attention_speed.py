@@ -1,4 +1,4 @@
-"""Time of one decode step of one attention layer, every backend beside transformers' own way.
+"""Time of one decode step of one attention layer, every backend next to transformers' own way.
 
     python scripts/bench/attention_speed.py                 # 1k to 128k tokens
     python scripts/bench/attention_speed.py --contexts 32768 --backends full,quest --budget 512

@@ -57,7 +57,7 @@ def graphed_step(
     device: str = "cuda",
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Capture a model's step in each dtype, then time it beside the model itself.
+    """Capture a model's step in each dtype, then time it and the model itself.
 
     Args:
         shape: a name of `random_model.SHAPES`.

@@ -1,4 +1,4 @@
-"""Time of one decode step of a whole model, every backend beside transformers' own way.
+"""Time of one decode step of a whole model, every backend next to transformers' own way.
 
     python scripts/bench/model_speed.py                   # 1.5B weights; 8k and 32k tokens
     python scripts/bench/model_speed.py --shape tiny --contexts 512
@@ -179,7 +179,7 @@ def _layer_bytes(config: Qwen2Config, dtype: torch.dtype, point: Point) -> int:
 
 
 def _needed(config: Qwen2Config, dtype: torch.dtype, point: Point, backend: Backend | None) -> int:
-    """The most bytes a point takes beside the weights."""
+    """The most bytes a point takes besides the weights."""
     layer = _layer_bytes(config, dtype, point)
     layers: int = config.num_hidden_layers
     if backend is None:

@@ -31,7 +31,7 @@ def record(cache: Any, row: int) -> Record:
 
 
 def same_bits(cache: Any, row: int, want: Record, only: int | None = None) -> None:
-    """The row's state is what was recorded, and nothing stands behind it.
+    """The row's state is what was recorded, and nothing follows it.
 
     With `only`, what lies behind that many tokens is left out of account.
     """

@@ -1,4 +1,4 @@
-"""What engines do beside reading: tokens put, moved and dropped, mass, bounds and turns."""
+"""What engines do besides reading: tokens put, moved and dropped, mass, bounds and turns."""
 
 from __future__ import annotations
 

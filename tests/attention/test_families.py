@@ -20,7 +20,7 @@ from attention.testing.driving import decode, follow, prefill, step
 from attention.testing.driving import text as tokens
 
 pytestmark = pytest.mark.filterwarnings("ignore:every layer of this mistral")
-# One of every way to hold a state, beside the model's own sliding layers.
+# One of every way to hold a state, besides the model's own sliding layers.
 KINDS: tuple[attention.Backend, ...] = (
     attention.Full(),
     attention.Sink(budget=9),

@@ -13,7 +13,7 @@ from attention.layers.compressing import interval
 from attention.methods.infllm.blocks import Parts
 from lil.decoding.sampling import NotFiniteError
 
-#: What each method takes; what stands in WRONG is changed in it.
+#: What each method takes; what is in WRONG is changed in it.
 RIGHT: dict[str, dict[str, Any]] = {
     "noise": {},
     "full": {},

@@ -1,4 +1,4 @@
-"""A model is taken where it attends the same through our cache, found out on its first block."""
+"""A model is taken where it attends the same through our cache, measured on its first block."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_tokens_that_come_together_are_read_one_after_the_other(
 @pytest.mark.parametrize("backend", KEEP_ALL, ids=str)
 @torch.no_grad()
 def test_a_prompt_in_any_chunks_is_one_prompt(backend: attention.Backend) -> None:
-    """A last chunk of one token too, where it is told that it is prompt."""
+    """A last chunk of one token too, where the call marks it as prompt."""
     if getattr(backend, "prefill", "dense") == "reference":
         pytest.skip("what its prompts give depends on where chunks end")
     m, rows = tiny_model(), [tokens(37), tokens(30, seed=1)]

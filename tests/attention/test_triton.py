@@ -26,7 +26,7 @@ needs_triton = pytest.mark.skipif(
 
 
 def run(*command: str, **environment: str) -> str:
-    """Another Python with these variables beside its own; what it printed."""
+    """Another Python with these variables besides its own; what it printed."""
     variables = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, *command],

@@ -64,7 +64,7 @@ WILD: dict[str, dict[str, Any]] = {
     },
     "smollm3": {"no_rope_layer_interval": 2},
 }
-# A delta net, a short convolution, Mamba 2 beside attention in the same layer.
+# A delta net, a short convolution, Mamba 2 next to attention in the same layer.
 HYBRID = ("falcon_h1", "lfm2", "qwen3_next")
 
 

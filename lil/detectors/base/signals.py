@@ -101,7 +101,7 @@ class SignalWatcher(Watcher[D]):
         self._settle(self.number(reading))
 
     def seen(self) -> Mapping[str, Signal]:
-        """(Generated tokens where it asked, the number), ascending."""
+        """(Generated tokens at the check, the number), ascending."""
         return {self.detector.signal: tuple(self.numbers)}
 
     def recall(self, signals: Mapping[str, Signal]) -> None:

@@ -94,8 +94,8 @@ def _pages() -> Iterator[Case]:
 
 
 def _long() -> list[Case]:
-    found: list[Case] = [
+    pages: list[Case] = [
         Slots((20_000, 1, 9_999, 16_384), 2, 4, 128, sinks=s) for s in (False, True)
     ]
-    found += [Pages(page, 4096 // page, "some", 4, 4, 4, 128, B=3) for page in PAGES]
-    return found
+    pages += [Pages(page, 4096 // page, "some", 4, 4, 4, 128, B=3) for page in PAGES]
+    return pages

@@ -80,17 +80,17 @@ def _slots(engine: Engine, device: torch.device, dtype: torch.dtype, case: Slots
             x[b, :, length:] = draw.dirt(engine)
     sinks = draw(case.H * case.M) if case.sinks else None
     held = Occupancy(np.array(case.lengths), device)
-    found = engine.attend(QKV(q, k, v, sinks), held, probs=True, lse=True)
+    output = engine.attend(QKV(q, k, v, sinks), held, probs=True, lse=True)
     bare = engine.attend(QKV(q, k, v, sinks), held)
-    assert found.probs is not None
-    gap = {"out": _gap(bare.out, found.out.double().cpu().numpy(), 0.0), "lse": 0.0, "probs": 0.0}
+    assert output.probs is not None
+    gap = {"out": _gap(bare.out, output.out.double().cpu().numpy(), 0.0), "lse": 0.0, "probs": 0.0}
     for b, h in product(range(B), range(case.H)):
-        mine = None if sinks is None else sinks[h * case.M : (h + 1) * case.M]
+        ours = None if sinks is None else sinks[h * case.M : (h + 1) * case.M]
         n = case.lengths[b]
-        want = attended(q[b, h], k[b, h], v[b, h], range(n), mine)
-        _compare(gap, found, b, h, (want[0], want[2]))
+        want = attended(q[b, h], k[b, h], v[b, h], range(n), ours)
+        _compare(gap, output, b, h, (want[0], want[2]))
         probs = np.pad(want[1], ((0, 0), (0, most - n)))
-        gap["probs"] = _gap(found.probs[b, h], probs, gap["probs"])
+        gap["probs"] = _gap(output.probs[b, h], probs, gap["probs"])
     return gap
 
 
@@ -109,14 +109,14 @@ def _pages(engine: Engine, device: torch.device, dtype: torch.dtype, case: Pages
         for x in (k, v):
             x[b, kv, unread] = draw.dirt(engine)
     sinks = draw(case.H * case.M) if case.sinks else None
-    found = engine.attend_pages(
+    output = engine.attend_pages(
         QKV(q, k, v, sinks), pages.to(device), counts.to(device), page, lse=True
     )
     gap = {"out": 0.0, "lse": 0.0}
     for b, h in product(range(case.B), range(case.H)):
-        mine = None if sinks is None else sinks[h * case.M : (h + 1) * case.M]
-        want = attended(q[b, h], k[b, h // share], v[b, h // share], read[b][h], mine)
-        _compare(gap, found, b, h, (want[0], want[2]))
+        ours = None if sinks is None else sinks[h * case.M : (h + 1) * case.M]
+        want = attended(q[b, h], k[b, h // share], v[b, h // share], read[b][h], ours)
+        _compare(gap, output, b, h, (want[0], want[2]))
     return gap
 
 
@@ -126,16 +126,16 @@ def _slots_read(pages: Tensor, counts: Tensor, page: int) -> list[int]:
 
 
 def _compare(
-    gap: Differences, found: AttentionOutput, b: int, h: int, want: tuple[np.ndarray, np.ndarray]
+    gap: Differences, output: AttentionOutput, b: int, h: int, want: tuple[np.ndarray, np.ndarray]
 ) -> None:
-    assert found.lse is not None
-    for what, mine, theirs in zip(("out", "lse"), (found.out, found.lse), want, strict=True):
-        gap[what] = _gap(mine[b, h], theirs, gap[what])
+    assert output.lse is not None
+    for what, ours, oracle in zip(("out", "lse"), (output.out, output.lse), want, strict=True):
+        gap[what] = _gap(ours[b, h], oracle, gap[what])
 
 
-def _gap(found: Tensor, want: np.ndarray, before: float) -> float:
+def _gap(output: Tensor, want: np.ndarray, before: float) -> float:
     """The larger difference; NaN where something is not finite that should be, or the reverse."""
-    have = found.detach().cpu().double().numpy()
+    have = output.detach().cpu().double().numpy()
     finite = np.isfinite(want)
     if math.isnan(before) or not np.array_equal(have[~finite], want[~finite]):
         return math.nan

@@ -30,14 +30,14 @@ def vocabulary() -> tuple[str, ...]:
     """All pieces of the first three levels, special tokens first, then in alphabetical order."""
     chain = chain_words
     special = (chain.PAD, chain.EOS, chain.UNK, chain.THINK, chain.END_THINK, chain.BOXED)
-    found: set[str] = {f" {chain_words.BOXED}", "\n", "\n\n", "}", ".", ",", "?", ":", "!"}
+    vocabulary: set[str] = {f" {chain_words.BOXED}", "\n", "\n\n", "}", ".", ",", "?", ":", "!"}
     for number in range(chain_words.MAX_NUMBER + 1):
-        found.update((f"{number}", f" {number}"))
+        vocabulary.update((f"{number}", f" {number}"))
     for theme in words.THEMES:
         subjects = [theme.subject(name) for name in theme.names]
         subjects += [theme.opening(name) for name in theme.names]
         for text in (*subjects, theme.verb, theme.infinitive, *theme.units, *theme.names):
-            found.update(pieces(f" {text}"))
+            vocabulary.update(pieces(f" {text}"))
     blank = dict.fromkeys(("X", "x", "y", "z", "n", "u", "has", "have", "v", "p"), "")
     forms = [form for kind in words.FACTS.values() for form in kind]
     forms += [pair for verdict in chain_words.VERDICTS for pair in verdict]
@@ -49,16 +49,16 @@ def vocabulary() -> tuple[str, ...]:
         forms += group
     phrases = "plus minus twice is was not known guess First After The answer"
     for form in forms:
-        found.update(pieces(form.format(**blank)))
-    found.update(f" {word}" for word in phrases.split())
-    found.update(("First", "After", "The"))
-    found.discard(" ")
-    return special + tuple(sorted(found - set(special)))
+        vocabulary.update(pieces(form.format(**blank)))
+    vocabulary.update(f" {word}" for word in phrases.split())
+    vocabulary.update(("First", "After", "The"))
+    vocabulary.discard(" ")
+    return special + tuple(sorted(vocabulary - set(special)))
 
 
 @cache
 def richer_vocabulary() -> tuple[str, ...]:
-    """The same and, behind it, the words of facts told twice: a checkpoint can go on with more."""
+    """The same and, behind it, the words of facts stated twice: a checkpoint can go on with more."""
     first, later = vocabulary(), {" Again"}
     blank = dict.fromkeys(("X", "y", "z", "n", "u", "has"), "")
     for form in (form for kind in words.MORE_FACTS.values() for form in kind):

@@ -3,7 +3,7 @@
 A chain derives the goal depth first. At each operand it looks back: "Ben is 7", or "Ben is not
 known", which makes it derive Ben. Each settled value names the one settled before it ("After Ben,
 Kate is 10."), so that a check pass can walk the values in order: recall the value, quote the fact,
-recall the operands, compute again, judge. A pass that found something wrong is followed by another.
+recall the operands, compute again, judge. A pass that saw something wrong is followed by another.
 
 Mistakes are injected into about half of the chains. The mistaken token itself is not trained
 (weight 0), everything after it is; the judgement of a check counts three times, and so does what a
@@ -31,7 +31,7 @@ QUOTE_WEIGHT = 2.0  # a fact quoted word for word
 
 @dataclass(frozen=True)
 class TraceConfig:
-    """How often a chain goes wrong on purpose. Shares are of chains unless said otherwise."""
+    """How often a chain goes wrong on purpose. Shares are of chains unless noted."""
 
     faulty: float = 0.6
     fix_fault: float = 0.08  # share of corrections that are wrong themselves

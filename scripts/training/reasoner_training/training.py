@@ -1,4 +1,4 @@
-"""What training needs beside its loop: batches, a fast forward pass, holdout figures."""
+"""What training needs besides its loop: batches, a fast forward pass, holdout figures."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def draw_problem(
 ) -> problems.Problem:
     """A training problem with that many steps and up to that many rivals.
 
-    Its text hashes to the split `train`; with a chance of `retold` some of its facts are told
+    Its text hashes to the split `train`; with a chance of `retold` some of its facts are stated
     twice.
     """
     level = next(

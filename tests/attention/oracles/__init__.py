@@ -1,7 +1,7 @@
 """Naive oracles: the attention specification in numpy and loops, sharing no code with `attention`.
 
 `METHODS` maps a backend's name to the layer that computes it. Everything here runs one sequence
-at a time and recomputes from a list of slots, so that it can be read beside the specification.
+at a time and recomputes from a list of slots, so that it can be compared with the specification.
 """
 
 from __future__ import annotations

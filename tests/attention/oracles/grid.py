@@ -27,7 +27,7 @@ FURTHER_BUDGETS = {
     "snapkv": (4, 5, 33),
     "uniform": (1, 16),
 }
-# Options and sizes beside the defaults, each with a budget.
+# Options and sizes besides the defaults, each with a budget.
 FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("random", {"budget": 16, "sinks": 0, "recent": 1, "seed": 7}),
     ("random", {"budget": 24, "sinks": 2, "recent": 22}),

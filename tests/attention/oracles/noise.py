@@ -29,7 +29,7 @@ class NoiseLayer(Layer):
 
 
 def noise(seed: int, layer: int, position: int, head: int, coordinate: int) -> float:
-    """A number of variance 1, uniform, that follows from where it stands."""
+    """A number of variance 1, uniform, that follows from its place."""
     place = mixed(mixed(mixed(mixed(seed) + layer) + head) + coordinate)
     word = mixed(place + mixed(position))
     return (2 * (word + 0.5) / 2**32 - 1) * math.sqrt(3)

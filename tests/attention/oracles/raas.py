@@ -60,7 +60,7 @@ class RaaSLayer(Layer):
         return out
 
     def refreshed(self, j: int) -> list[int]:
-        """Pages which the current query found important, for KV head j."""
+        """Pages which the current query marked important, for KV head j."""
         pages = sorted(self.stamps[j])
         scores = np.array(
             [

@@ -170,7 +170,7 @@ def keeping(draw: Draw, method: Callable[..., st.SearchStrategy[attention.Backen
 
 
 def least_room(backend: attention.Backend) -> int:
-    """What a method needs of a budget beside a prompt that stays."""
+    """What a method needs of a budget besides a prompt that stays."""
     b: Any = backend
     least: dict[str, Callable[[], int]] = {
         "raas": lambda: b.page,

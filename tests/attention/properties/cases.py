@@ -1,4 +1,4 @@
-"""What hypothesis draws beside the method: shapes, ragged prompts, chunks and steps."""
+"""What hypothesis draws besides the method: shapes, ragged prompts, chunks and steps."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def entries(backend: attention.Backend, n: int) -> int:
 def test_counts_are_true(case: Case) -> None:
     """Contract 9: counts of keys kept and read and of bytes are what outputs and state show.
 
-    The next query reads nothing that was not said to be kept.
+    The next query reads nothing that `kept` does not count.
     """
     b, shape = case.backend, case.shape
     sparse = range(b.dense_layers, shape.layers)
@@ -198,7 +198,7 @@ def test_a_read_above_the_budget_raises(how: tuple[Case, int]) -> None:
 
 
 def distances(backend: attention.Backend, tokens: list[int], query: int) -> list[int]:
-    """How far from the query each token it reads is said to be."""
+    """How far from the query each token it reads is by `positions`."""
     if getattr(backend, "positions", "absolute") in ("cache", "rolled"):
         return list(range(len(tokens) - 1, -1, -1))
     if getattr(backend, "far_position", "absolute") == "window":

@@ -1,4 +1,4 @@
-"""A row of a ragged batch is that row alone, wherever it stands and whatever becomes of the others.
+"""A row of a ragged batch is that row alone, at any place and whatever becomes of the others.
 
 `RowStats` and positions are part of what a row is.
 """

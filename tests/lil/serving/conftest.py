@@ -1,1 +1,1 @@
-"""What these tests share stands beside them, and is found from the folder below, too."""
+"""What these tests share lies next to them, and tests in the folder below use it too."""

@@ -1,6 +1,6 @@
 """A sparse layer over FlashAttention's paged kernel, outside an engine.
 
-The kernel is that of `vllm.vllm_flash_attn` on a GPU; elsewhere `described` stands in for it.
+The kernel is that of `vllm.vllm_flash_attn` on a GPU; elsewhere `described` replaces it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Metadata(StepReads):
 
 
 class Paged(FlashLayer):
-    """The form for GPUs with nothing around it; `calls` keeps what the kernel was told."""
+    """The form for GPUs with nothing around it; `calls` keeps the kernel's arguments."""
 
     call: Kernel
     calls: list[dict[str, Any]]

@@ -68,7 +68,7 @@ def requests() -> list[Request]:
     return [
         Request(70, 70, 84),
         Request(5, 5, 12),
-        Request(20, 61, 70),  # generated tokens are read again beside those of the prompt
+        Request(20, 61, 70),  # generated tokens are read again next to those of the prompt
         Request(50, 50, 66, whole=True),
         Request(33, 33, 99),
         Request(64, 64, 90),
@@ -206,7 +206,7 @@ def naive(name: str, numbers: dict[str, Any], request: Request, position: int) -
 
 @pytest.mark.parametrize("kind", POLICIES)
 def test_outputs_are_attention_over_what_was_chosen(kind: str) -> None:
-    """Chunks of prompts beside decode queries, ragged rows, blocks begun and used before."""
+    """Chunks of prompts next to decode queries, ragged rows, blocks begun and used before."""
     torch.manual_seed(3)
     name, numbers = POLICIES[kind]
     policy = policy_of(text(name, numbers), BLOCK)

@@ -142,7 +142,7 @@ def test_generated_tokens_are_queries_and_what_is_read_in_full_comes_first(
 def test_reads_are_counted_for_each_request_and_all() -> None:
     counts = ReadCounts(policy_of("window(budget=10)", 4), sparse=3, dense=1)
     no = np.array([False, False])
-    # A prompt of 20 in two pieces beside one of 5, then tokens, and one that was put back.
+    # A prompt of 20 in two pieces next to one of 5, then tokens, and one that was put back.
     counts.step(["a", "b"], np.array([0, 0]), np.array([12, 5]), np.array([20, 5]), no)
     assert counts.running == {}
     counts.step(["a", "b"], np.array([12, 5]), np.array([8, 1]), np.array([20, 5]), no)

@@ -134,7 +134,7 @@ def _hash_only(request: Request, tokens: int, block: int) -> None:
 
 def register() -> None:
     """Tell the engine which manager a cache has; once is as good as twice."""
-    # It registers its own when it is first asked, and not at all if somebody was there before.
+    # It registers its own at the first call, and not at all if somebody was there before.
     KVCacheSpecRegistry.check_kv_cache_spec_registry({})
     for spec, manager in ((KeptSpec, KeptManager), (GivenBackSpec, GivenBackManager)):
         KVCacheSpecRegistry.register(spec, manager, uniform_type_base_spec=spec)

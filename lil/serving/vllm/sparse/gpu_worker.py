@@ -128,7 +128,7 @@ class GPUWorker(SparseWorker):
         available: int = super().determine_available_memory()
         if not self.policy.best or self.cache_config.kv_cache_memory_bytes:
             return available
-        # Summaries of blocks lie beside the cache and grow with it.
+        # Summaries of blocks lie next to the cache and grow with it.
         spec = self.get_kv_cache_spec()[next(iter(self.sparse_layers))]
         summary: int = 4 * spec.num_kv_heads * self.policy.size(spec.head_size)
         page: int = spec.page_size_bytes

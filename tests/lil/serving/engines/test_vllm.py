@@ -44,7 +44,7 @@ def served() -> Iterator[vllm.LLM]:
 
 @pytest.fixture
 def verdicts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The verdicts that the engine's log is told of."""
+    """The verdicts in the engine's log."""
     noted: list[Any] = []
     monkeypatch.setattr(requests, "log_verdict", lambda _log, verdict: noted.append(verdict))
     return noted

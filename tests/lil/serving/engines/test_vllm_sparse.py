@@ -1,7 +1,7 @@
 """Sparse attention inside vLLM, offline: the tokens of each policy are `lil.decode`'s.
 
 In an environment of its own, see `scripts/test_vllm`. Eight places, prompts read in pieces of 64
-tokens beside decode queries of others, prefixes shared, penalties and detectors loaded.
+tokens next to decode queries of others, prefixes shared, penalties and detectors loaded.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def test_prompts_that_say_what_was_generated_are_read_in_full_beside_penalties_a
 def blocks_owned(llm: Any) -> int:
     """Blocks of the cache that belong to requests, by the engine's own account."""
     pool = llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_manager.block_pool
-    # One block stands for none and is never given out.
+    # One block is nobody's and is never given out.
     owned: int = pool.num_gpu_blocks - 1 - pool.get_num_free_blocks()
     return owned
 

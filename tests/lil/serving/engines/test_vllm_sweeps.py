@@ -1,4 +1,4 @@
-"""A small sweep decoded by vLLM beside the same by `lil.decode`: tokens, answers, costs and rows.
+"""A small sweep decoded by vLLM and the same by `lil.decode`: tokens, answers, costs and rows.
 
 In an environment of its own, see `scripts/test_vllm`. The engine's sweep is stopped and goes on.
 """

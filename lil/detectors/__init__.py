@@ -1,6 +1,6 @@
 """Detectors that watch a generation and may end it, one file each; their actions and replay.
 
-A detector is looked up by name, by import path `package.module:Class`, or by another package's entry
+A detector is a name, an import path `package.module:Class`, or another package's entry
 point of the group `lil.detectors`.
 """
 

@@ -21,7 +21,7 @@ class Both(Combination):
         on_stop: what follows, for all parts; not `regenerate`.
 
     Raises:
-        InvalidValue: no part, one that cannot be looked up or made, unknown action, or `regenerate`.
+        InvalidValue: no part, an unknown or unbuildable one, unknown action, or `regenerate`.
     """
 
     name: ClassVar[str] = "both"

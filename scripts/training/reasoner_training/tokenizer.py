@@ -58,7 +58,7 @@ def vocabulary() -> tuple[str, ...]:
 
 @cache
 def richer_vocabulary() -> tuple[str, ...]:
-    """The same and, behind it, the words of facts stated twice: a checkpoint can go on with more."""
+    """The same and then the words of facts stated twice: a checkpoint can go on with more."""
     first, later = vocabulary(), {" Again"}
     blank = dict.fromkeys(("X", "y", "z", "n", "u", "has"), "")
     for form in (form for kind in words.MORE_FACTS.values() for form in kind):

@@ -118,17 +118,3 @@ def test_the_kernels_compile_for_gpus(tmp_path: Path) -> None:
     # Of each engine's kernel by dtype and size, and of blocks' worth by size and vectors.
     assert len(re.findall(r"^sm_(?:80|90) ", output, re.M)) == 2 * (3 * 3 * 4 + 3 * 2)
     assert output.splitlines()[-1].startswith("0 beyond")
-
-
-@pytest.mark.slow
-@needs_triton
-def test_what_every_engine_passes_triton_passes_in_the_interpreter() -> None:
-    # Without other dtypes, which the oracle's cases have, and without what takes longest.
-    some = "triton and not (float64 or bfloat16 or rounding or 1024 or 1500 or 3000)"
-    tests = ["-m", "pytest", "-p", "no:cacheprovider", "-m", "slow or not slow", "-k", some]
-    files = ("tests/attention/test_engines.py", "tests/attention/test_engine_state.py")
-    output = run(*tests, *files, TRITON_INTERPRET="1")
-    assert "skipped" not in output, output
-    passed = re.search(r"(\d+) passed", output)
-    assert passed is not None
-    assert int(passed[1]) > 60, output

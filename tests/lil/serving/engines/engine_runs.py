@@ -10,14 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import lil
 from experiments.reasoner import checkpoint_path, problem
 
 if TYPE_CHECKING:
     import vllm
 
-#: Set by whoever makes a release: more prompts, longer texts, servers over HTTP for each policy.
+#: Set before a release: every policy, more prompts, longer texts.
 LONG = os.environ.get("LONG") == "1"
+only_long = pytest.mark.skipif(not LONG, reason="LONG=1 runs it")
 PLACES, CAP, SHORT = 8, 600, 160
 PROCESSORS = [
     f"lil.serving.vllm:{name}"

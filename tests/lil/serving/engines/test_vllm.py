@@ -15,6 +15,7 @@ vllm = pytest.importorskip("vllm", reason="vLLM has an environment of its own: s
 from engine_runs import (  # noqa: E402
     CAP,
     LONG,
+    only_long,
     PROMPTS,
     SHORT,
     decoded,
@@ -31,7 +32,7 @@ from lil.serving.vllm import requests  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-N = 64 if LONG else 30
+N = 64 if LONG else 12
 
 
 @pytest.fixture(scope="module")
@@ -86,12 +87,12 @@ LOOPS = RepetitionPenalty(penalty=0.5, include_prompt=True)
 DETECTORS = {"guardian(f=100)": lil.Guardian(f=100), "recurrence": lil.Recurrence()}
 
 
-@pytest.mark.parametrize("name", DETECTORS)
+@pytest.mark.parametrize("name", list(DETECTORS)[: 2 if LONG else 1])
 def test_loops_are_ended_where_decode_ends_them(
     served: Any, reasoner: Any, verdicts: list[Any], name: str
 ) -> None:
     """Every second request is ended, the others are brought to answer."""
-    prompts = PROMPTS[:12]
+    prompts = PROMPTS[: 12 if LONG else 8]
     params = {k: v for k, v in DETECTORS[name].params().items() if k != "on_stop"}
     traces: list[Any] = [None] * len(prompts)
     actions: list[Any] = ["stop", Answer(tokens=40)]
@@ -140,6 +141,7 @@ def test_wrong_values_are_refused(served: Any) -> None:
         generated(served, PROMPTS[:1], [{"lz_alhpa": 1}])
 
 
+@only_long
 def test_requests_that_are_put_back_and_aborted_leave_the_others_alone(reasoner: Any) -> None:
     """Twelve blocks of 128 tokens for eight requests that take up to seven each."""
     llm = engine(

@@ -24,7 +24,7 @@ from attention.errors import InvalidValue  # noqa: E402
 pytestmark = pytest.mark.slow
 
 FULL = {"attention": "full"}
-N, CAP = (64, LONGEST) if LONG else (12, 160)
+N, CAP = (64, LONGEST) if LONG else (8, 160)
 
 INFLLM = 'infllm(budget=160, block=32, n_init=32, topk=2, repr_topk=32, far_position="absolute"'
 POLICIES = {
@@ -37,7 +37,7 @@ POLICIES = {
 }
 
 
-@pytest.fixture(scope="module", params=POLICIES)
+@pytest.fixture(scope="module", params=POLICIES if LONG else ["sink", "quest, dense"])
 def policy(request: Any) -> str:
     return POLICIES[request.param]
 
@@ -113,7 +113,7 @@ def blocks_owned(llm: Any) -> int:
 
 @pytest.mark.parametrize(
     ("name", "sharing"),
-    [("sink", True), ("quest", False), *([("infllm", True), ("sink", False)] if LONG else [])],
+    [("quest", False), *([("sink", True), ("infllm", True), ("sink", False)] if LONG else [])],
 )
 def test_little_memory_aborts_and_blocks(reasoner: Any, name: str, sharing: bool) -> None:
     """Requests that are put back are read again with what they had generated, each token by a query

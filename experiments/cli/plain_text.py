@@ -12,7 +12,6 @@ from experiments.grid import models
 from experiments.grid.data import rows as data_rows
 from experiments.store.labels import labels
 from lil import Detector, Verdict
-from lil.detectors import require_stop
 
 #: Characters of a text that are shown by default.
 SHOWN = 2000
@@ -51,7 +50,6 @@ def over_texts(
         if detector.signals:
             allowed = "one that reads texts: hidden states of a text from elsewhere are not known"
             raise InvalidValue("detector", detector.name, allowed)
-        require_stop(detector, "what would follow in a text from elsewhere nobody knows")
     rows = data_rows.file_rows(file).rows
     if not rows:
         raise InvalidValue("file", str(file), "a file with at least one text")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,11 @@ from attention.errors import InvalidValue
 from attention.spec import IMPORT_PATH, Spec
 from experiments.cli.console import Console, notify
 from experiments.cli.parser import Parser, comma_list
-from experiments.grid.config import check
 from experiments.store.files.filesystem import is_locked
 from experiments.store.labels import folder_labels
 from experiments.store.study import Study
 from experiments.store.sweeps import read_all
 from lil import Detector
-from lil.detectors import DETECTORS
 
 DEFAULT_STORE = "lil-out/demo"
 
@@ -59,19 +57,13 @@ def add_scorer_flag(parser: Parser) -> None:
     parser.add_argument("--scorer", metavar="MODULE:FUNCTION|gym", help=text)
 
 
-def to_load(args: argparse.Namespace, *typed: Spec) -> frozenset[str]:
-    """The import paths that the user typed: those of --load and of what he asks for."""
-    load = comma_list(args.load or "")
+def to_load(text: str | None, typed: Iterable[Spec] = ()) -> frozenset[str]:
+    """The import paths that the user typed: those of --load and of the detectors he names."""
+    load = comma_list(text or "")
     for path in load:
         if not IMPORT_PATH.fullmatch(path):
             raise InvalidValue("load", path, "import paths module:Class, separated by commas")
     return frozenset([*load, *(path for spec in typed for path in spec.paths)])
-
-
-def typed_detectors(text: str | None) -> list[Spec]:
-    """The detectors of a flag --detector; a calibrated file is read."""
-    detectors = check({"detectors": text or "none"}, "--detector")["detectors"]
-    return [DETECTORS.spec(entry) for entry in detectors]
 
 
 def open_store(folder: Path, load: Collection[str] = (), scorer: str | None = None) -> Study:
@@ -106,7 +98,7 @@ def open_stores(
         every = Study.each(folder, load) if sweep == "all" else [Study.open(folder, sweep, load)]
         for study in every:
             suffix = f"-{study.sweeps[0].id}" if len(every) > 1 else ""
-            more = study.with_detectors(list(map(str, detectors)))
+            more = study.with_detectors(detectors)
             opened.append(OpenedStudy(label + suffix.replace("-", "@", 1), more, suffix))
     studies = judged_studies([x.study for x in opened], scorer)
     notify(notice for study in studies for notice in study.warnings)

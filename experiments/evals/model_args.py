@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from attention.errors import InvalidValue, check_int
+from attention.methods import METHODS
 from attention.spec import setting
 from experiments.grid.config import Config, check
 from experiments.grid.models import REASONER
@@ -68,7 +69,7 @@ def configuration(arguments: Mapping[str, Any]) -> Config:
         if len(getattr(config, key)) > 1:
             raise InvalidValue(key, ",".join(map(str, getattr(config, key))), "one of them")
     (backend,) = config.backends
-    if without_budget and lacks_budget(config, backend):
+    if without_budget and lacks_budget(config, METHODS.spec(backend)):
         raise InvalidValue("budget", None, f"budget=N with backend={backend}")
     return config
 

@@ -1,4 +1,4 @@
-"""Detectors of a configuration: as they are typed, with the parameters of the sweep, and made."""
+"""Detectors: from what a user types to specifications, and with a sweep's parameters to objects."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
-from attention.spec import Spec, merge, setting, values
+from attention.spec import Spec, merge, setting, split, values
 from experiments.grid.config import Config
 from experiments.grid.models import REASONER
-from experiments.grid.plan import require_own_names
+from experiments.grid.plan import distinct, require_own_names
 from lil.detectors import ACTIONS, DETECTORS, Defaults, build, opened
 
 if TYPE_CHECKING:
@@ -45,18 +45,14 @@ def detectors_of(config: Config) -> tuple[list[Detector], dict[str, InvalidValue
                     raise InvalidValue("action", name, f"one of {', '.join(ACTIONS)}", ACTIONS)
         for entry in config.detectors:
             try:
-                spec = DETECTORS.spec(entry)
-                detector = build(opened(spec) if config.typed else spec, defaults=defaults)
+                detectors.append(build(entry, defaults=defaults))
             except InvalidValue as error:
                 if config.typed:
                     raise
                 absent[entry] = error
-                continue
-            # `guardian` and `guardian:stop` are one: twice it would be two samples of one name.
-            if detector not in detectors:
-                detectors.append(detector)
     require_own_names(detectors)
-    return detectors, absent
+    # `guardian` and `guardian:stop` are the same: twice it would be two samples of one name.
+    return distinct(detectors), absent
 
 
 def defaults_of(config: Config) -> Defaults:
@@ -65,7 +61,20 @@ def defaults_of(config: Config) -> Defaults:
     return Defaults(config.detector_params, config.action_params, SHIPPED_WEIGHTS, model)
 
 
-def choices_of(settings: Iterable[str]) -> Choices:
+def detectors_like(config: Config, specs: Iterable[Spec]) -> list[Detector]:
+    """Detectors that a user names, each once, with a sweep's parameters where they bring none."""
+    defaults = defaults_of(config)
+    with config.following():
+        return distinct([build(spec, defaults=defaults) for spec in specs])
+
+
+def typed_detectors(text: str | None, settings: Iterable[str] = ()) -> list[Spec]:
+    """The detectors of a flag `--detector`, with every combination of the values to try."""
+    entries = () if text in (None, "", "none") else dict.fromkeys(split(text or ""))
+    return combined([DETECTORS.spec(entry) for entry in entries], typed_choices(settings))
+
+
+def typed_choices(settings: Iterable[str]) -> Choices:
     """The values to try that are typed as `NAME.PARAMETER=VALUE,...`."""
     choices: Choices = {}
     for text in settings:
@@ -77,26 +86,30 @@ def choices_of(settings: Iterable[str]) -> Choices:
     return choices
 
 
-def combined(config: Config, specs: Sequence[Spec], choices: Choices) -> list[Detector]:
-    """Each detector with every combination of the values to try, equal ones once."""
-    specs = list(specs)
-    if all(spec.is_file for spec in specs):
-        specs += [Spec(name) for name in choices]
-    names = [spec.name for spec in specs]
-    for name in (*(spec.name for spec in specs if not spec.is_file), *choices):
-        DETECTORS.find(name)
+def combined(specs: Sequence[Spec], choices: Choices) -> list[Spec]:
+    """Each detector with every combination of the values to try; a calibrated file is read."""
     for name, parameters in choices.items():
-        if name not in names:
-            what = f"{name}.{next(iter(parameters))}"
-            raise InvalidValue("--set", what, f"a parameter of {', '.join(names)}", names)
-    detectors: list[Detector] = []
-    defaults = defaults_of(config)
+        _require_distinct(name, parameters)
+    if all(spec.is_file for spec in specs):
+        specs = [*specs, *map(Spec, choices)]
+    names = [spec.name for spec in specs]
+    for name in choices.keys() - names:
+        what = f"{name}.{next(iter(choices[name]))}"
+        raise InvalidValue("--set", what, f"a parameter of {', '.join(names)}", names)
+    every = []
     for spec in specs:
-        tried = {} if spec.is_file else choices.get(spec.name, {})
+        tried = choices.get(spec.name, {})
         aliases = () if spec.is_file else DETECTORS.find(spec.name).aliases
         for chosen in itertools.product(*tried.values()):
             own = merge(spec.params, dict(zip(tried, chosen, strict=True)), aliases)
-            detector = build(opened(replace(spec, params=own)), defaults=defaults)
-            if detector not in detectors:  # which would be two rows of one name
-                detectors.append(detector)
-    return detectors
+            every.append(opened(replace(spec, params=own)))
+    return every
+
+
+def _require_distinct(name: str, parameters: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse values of two parameters of a detector that say the same."""
+    for group in DETECTORS.find(name).aliases:
+        first, *others = [parameter for parameter in group if parameter in parameters] or [""]
+        if others:
+            allowed = f"{others[0]} or {first} of {name}, not both"
+            raise InvalidValue(others[0], parameters[others[0]], allowed)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from lil.penalties import Penalty
 
     Penalties = tuple[Penalty, ...]
+
+T = TypeVar("T")
 
 
 class PlannedProblem(NamedTuple):
@@ -171,35 +173,31 @@ def build_backends(config: Config) -> list[Backend]:
     with config.following():
         for name in tables:
             METHODS.find(name)
-        backends: list[Backend] = [METHODS.get("full", **tables.get("full", {}))]
-        for entry in [*config.backends, *_noise(config)]:
-            spec = METHODS.spec(entry)
-            budgets = [{"budget": b} for b in config.budgets] if takes_budget(entry) else [{}]
-            for budget in budgets:
-                params = METHODS.merge(spec.name, budget, tables.get(spec.name, {}), spec.params)
-                backend = METHODS.get(spec.name, **params)
-                # A name and an import path may mean the same method.
-                if backend not in backends:
-                    backends.append(backend)
+        backends = [METHODS.get("full", **tables.get("full", {}))]
+        for spec in map(METHODS.spec, [*config.backends, *_noise(config)]):
+            budgets = [{"budget": b} for b in config.budgets] if takes_budget(spec) else [{}]
+            own = tables.get(spec.name, {}), spec.params
+            merged = (METHODS.merge(spec.name, budget, *own) for budget in budgets)
+            backends += [METHODS.get(spec.name, **params) for params in merged]
         require_own_names(backends)
-        return backends
+        # A name and an import path may mean the same method.
+        return distinct(backends)
 
 
-def takes_budget(entry: str) -> bool:
+def takes_budget(spec: Spec) -> bool:
     """Whether a backend has a budget at all."""
     from attention.methods import METHODS
 
-    return any(p.name == "budget" for p in parameters(METHODS.find(METHODS.spec(entry).name)))
+    return any(p.name == "budget" for p in parameters(METHODS.find(spec.name)))
 
 
-def lacks_budget(config: Config, entry: str) -> bool:
+def lacks_budget(config: Config, spec: Spec) -> bool:
     """Whether a backend has a budget that neither it nor the configuration's tables give."""
     from attention.methods import METHODS
 
-    spec = METHODS.spec(entry)
     tables = config.backend_params.get(spec.name, {}), spec.params
     params = METHODS.merge(spec.name, {"budget": None}, *tables)
-    return takes_budget(entry) and params.get("budget", 0) is None
+    return takes_budget(spec) and params.get("budget", 0) is None
 
 
 #: Relative errors of rounding: the size of the noise that parts texts there.
@@ -232,17 +230,22 @@ def build_penalties(config: Config) -> list[Penalties]:
     with config.following():
         for name in tables:
             PENALTIES.find(name)
-        penalties: list[Penalty] = []
-        for entry in config.penalties:
-            spec = PENALTIES.spec(entry)
-            if spec == Spec("none"):
-                continue
-            params = PENALTIES.merge(spec.name, tables.get(spec.name, {}), spec.params)
-            penalty = PENALTIES.get(spec.name, **params)
-            if penalty not in penalties:
-                penalties.append(penalty)
+        specs = [spec for spec in map(PENALTIES.spec, config.penalties) if spec != Spec("none")]
+        merged = [PENALTIES.merge(s.name, tables.get(s.name, {}), s.params) for s in specs]
+        penalties = distinct(
+            PENALTIES.get(spec.name, **params) for spec, params in zip(specs, merged, strict=True)
+        )
         require_own_names(penalties)
         return [(), *((penalty,) for penalty in penalties)]
+
+
+def distinct(objects: Iterable[T]) -> list[T]:
+    """Each object once, in order; equality decides, for tables have no hash."""
+    first: list[T] = []
+    for item in objects:
+        if item not in first:
+            first.append(item)
+    return first
 
 
 def require_own_names(objects: Sequence[Any]) -> None:

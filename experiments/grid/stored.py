@@ -5,7 +5,7 @@ A store is data: nothing is imported that the user did not type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -45,19 +45,13 @@ class StoredConfig(Config):
 
 def import_paths(config: Config) -> frozenset[str]:
     """Every import path in a configuration that somebody typed."""
-    typed = set(paths_in(config.detectors))
+    typed = {path for entry in config.detectors for path in DETECTORS.spec(entry).paths}
     for entry in (*config.backends, *config.penalties):
         typed.update(parse(entry, "method", "NAME").paths)
     for tables in (config.backend_params, config.penalty_params, config.detector_params):
         typed |= {name for name in tables if ":" in name}
         typed.update(paths(tables))
     return frozenset(typed)
-
-
-def paths_in(detectors: Iterable[str]) -> Iterator[str]:
-    """The import paths of detectors as they are typed, and of what their brackets name."""
-    for entry in detectors:
-        yield from DETECTORS.spec(entry).paths
 
 
 def backend_of(config: Config, configuration: Configuration) -> Backend:

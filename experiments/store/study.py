@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
 from attention.identity import code
-from attention.spec import IMPORT_PATH
+from attention.spec import IMPORT_PATH, Spec
 from experiments.grid import gym
 from experiments.grid.config import Config
 from experiments.grid.data.sets import labels as dataset_labels
-from experiments.grid.detectors import detectors_of
+from experiments.grid.detectors import detectors_like, detectors_of
 from experiments.grid.identity import Configuration
-from experiments.grid.plan import Plan, Run
+from experiments.grid.plan import Plan, Run, distinct, require_own_names
 from experiments.grid.scoring import Scorers, is_path, loaded
-from experiments.grid.stored import backend_of, paths_in, penalties_of
+from experiments.grid.stored import backend_of, penalties_of
 from experiments.store.files.filesystem import is_locked
 from experiments.store.files.records import Record
 from experiments.store.labels import labels, penalty_labels
@@ -29,6 +29,7 @@ from experiments.store.samples.load import ReadingJob, read
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.sweeps import Sweep, SweepGroup, by_id, groups, latest_compatible, read_all
+from lil.detectors import DETECTORS
 
 if TYPE_CHECKING:
     from attention import Backend
@@ -49,6 +50,7 @@ class Study:
     notices: tuple[str, ...] = ()
     scorers: Scorers = field(default_factory=dict)
     experiment: Experiment | None = None
+    added: tuple[Detector, ...] = ()  # detectors, to those of the configuration
 
     @classmethod
     def of(cls, store: Store, experiment: Experiment) -> Study:
@@ -92,19 +94,16 @@ class Study:
         config: Config = dataclasses.replace(group.config, load=frozenset(load))
         return cls(store, group.plan, config, values, group.sweeps, tuple(sentences))
 
-    def with_detectors(self, detectors: Sequence[str]) -> Study:
-        """The same with more detectors, as the user typed them."""
-        if not detectors:
-            return self
-        there = set(paths_in(self.config.detectors))
-        more = [text for text in detectors if not there.intersection(paths_in([text]))]
-        names = tuple(dict.fromkeys((*self.config.detectors, *more)))
-        study = dataclasses.replace(self, config=dataclasses.replace(self.config, detectors=names))
-        typed = dataclasses.replace(self.config, detectors=tuple(detectors))
-        built, errors = detectors_of(typed)
-        absent = study._detectors[1]
-        for error in (*errors.values(), *(absent[d.name] for d in built if d.name in absent)):
-            raise error
+    def with_detectors(self, specs: Sequence[Spec]) -> Study:
+        """The same with more detectors that a user names; stored classes keep their parameters."""
+        named = detectors_like(self.config, specs)
+        there = {path for entry in self.config.detectors for path in DETECTORS.spec(entry).paths}
+        more = (spec for spec in specs if there.isdisjoint(spec.paths))
+        study = dataclasses.replace(self, added=tuple(detectors_like(self.config, more)))
+        _, absent = study._detectors
+        for detector in named:
+            if detector.name in absent:
+                raise absent[detector.name]
         return study
 
     @property
@@ -129,7 +128,9 @@ class Study:
     def _detectors(self) -> tuple[list[Detector], dict[str, InvalidValue]]:
         if self.experiment is not None:
             return [*self.experiment.detectors], {}
-        detectors, absent = detectors_of(self.config)
+        stored, absent = detectors_of(self.config)
+        detectors = distinct([*stored, *self.added])
+        require_own_names(detectors)
         for detector in detectors if not self.config.typed else ():
             if lacking := self.without_notes(detector, other_code=True):
                 allowed = f"notes that its code took as it is now: {lacking} runs have others'"

@@ -38,6 +38,7 @@ class Prepared:
     shelf: models.Shelf
     threads: int
     engine: str
+    own_code: Mapping[str, str]  # digests of the classes that do not ship with the project
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from experiments.store.files.filesystem import (
 )
 from experiments.store.store import Store
 from experiments.store.study import Study
+from experiments.sweep import executors
 from experiments.sweep.decoder import Prepared, require_supported
-from experiments.sweep.executors import begin
 from experiments.sweep.missing_runs import MissingRuns
 from experiments.sweep.runner import Counts, Progress, ResultWriter, Runner
 
@@ -45,21 +45,31 @@ class Outcome:
     counts: Counts = field(default_factory=Counts)
 
 
-def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:
-    """Check everything a sweep needs; nothing is written."""
+def begin(config: Config, out: Path) -> None:
+    """Refuse what can be refused before anything is loaded, and start what workers need."""
     require_writable(out)
     if is_locked(out):
         raise _busy(out)
-    begin(config)
-    remote = config.executor == "ray"  # only its nodes know their devices
-    on_cpu = remote or config.runtime != OWN_RUNTIME
-    device = "cpu" if on_cpu else models.resolve_device(config.device)
-    experiment = Experiment.from_config(config)
-    threads = models.use_threads(config.threads, config.workers)
-    shelf = models.Shelf(config.dtype, device, None if remote else config.device_map)
-    if _own_code(experiment) and not again:
+    executors.begin(config)
+    models.resolve_device(_device(config))
+
+
+def prepare(experiment: Experiment, out: Path, *, again: bool = False) -> Prepared:
+    """Check an experiment against its store and its first model; nothing is written."""
+    own_code = _own_code(experiment)
+    if own_code and not again:
         _require_same_code(experiment, out)
-    return Prepared(experiment, shelf, threads, _engine(experiment, shelf))
+    config = experiment.config
+    threads = models.use_threads(config.threads, config.workers)
+    device_map = None if config.executor == "ray" else config.device_map
+    shelf = models.Shelf(config.dtype, models.resolve_device(_device(config)), device_map)
+    return Prepared(experiment, shelf, threads, _engine(experiment, shelf), own_code)
+
+
+def _device(config: Config) -> str:
+    """Where this process decodes: only the nodes of a cluster know their devices."""
+    here = config.executor != "ray" and config.runtime == OWN_RUNTIME
+    return config.device if here else "cpu"
 
 
 def _own_code(experiment: Experiment) -> dict[str, str]:
@@ -174,7 +184,7 @@ def _manifest(prepared: Prepared, preset: str, arguments: Sequence[str]) -> dict
         ],
         **experiment.about_problems(),
         "engine": prepared.engine,
-        "code": _own_code(experiment),
+        "code": prepared.own_code,
         # A reader without these classes cannot ask them.
         "keeps_all": [b.identity() for b in experiment.backends if b.keeps_all],
         "notices": list(experiment.warnings),
@@ -189,4 +199,4 @@ def _manifest(prepared: Prepared, preset: str, arguments: Sequence[str]) -> dict
     }
 
 
-__all__ = ["Counts", "Outcome", "Prepared", "Progress", "prepare", "require_supported", "run"]
+__all__ = ["Counts", "Outcome", "Progress", "begin", "prepare", "require_supported", "run"]

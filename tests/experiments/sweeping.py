@@ -1,4 +1,4 @@
-"""Running a sweep, with a watcher that keeps what it is told."""
+"""Running a sweep, with a watcher that records its progress."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from experiments.grid.config import Config
+from experiments.grid.experiment import Experiment
 from experiments.store.files import records
 from experiments.sweep import sweep
+from experiments.sweep.decoder import Prepared
 
 
 class Notes(sweep.Progress):
-    """Keeps what it is told."""
+    """Records what a sweep reports."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -37,15 +39,18 @@ class Notes(sweep.Progress):
         self.notes.append(text)
 
 
+def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:
+    sweep.begin(config, out)
+    return sweep.prepare(Experiment.from_config(config), out, again=again)
+
+
 def go(
     config: Config, out: Path, *, again: bool = False, **options: Any
 ) -> tuple[sweep.Outcome, Notes]:
     notes = Notes()
-    prepared = sweep.prepare(config, out, again=again)
-    outcome = sweep.run(
-        prepared, out, preset="demo-small", arguments=["sweep"], progress=notes, **options
-    )
-    return outcome, notes
+    prepared = prepare(config, out, again=again)
+    arguments = {"preset": "demo-small", "arguments": ["sweep"], "progress": notes}
+    return sweep.run(prepared, out, **arguments, **options), notes
 
 
 def stored(out: Path) -> int:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 from reasoner_training.tokenizer import build_tokenizer
-from sweeping import go
+from sweeping import go, prepare
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -29,7 +29,6 @@ from experiments.report import measures
 from experiments.report.tables.backends import main_grids
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep import sweep
 
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
@@ -563,7 +562,7 @@ def test_a_manifest_says_how_each_data_set_was_put(
 
 
 def _plan_ids(config: Config, out: Path) -> list[str]:
-    plan = sweep.prepare(config, out).experiment.plan
+    plan = prepare(config, out).experiment.plan
     return [run.id for cell in plan.configurations for run in plan.runs(cell)]
 
 

@@ -9,20 +9,26 @@ import pytest
 import lil
 from attention.errors import InvalidValue
 from attention.spec import Spec
-from experiments.grid.detectors import build_detectors, choices_of, combined, defaults_of
+from experiments.grid.detectors import (
+    build_detectors,
+    combined,
+    defaults_of,
+    detectors_like,
+    typed_choices,
+)
 from experiments.grid.presets import load
 from experiments.store.labels import labels
 from lil.detectors import DETECTORS, build
 
 
 def test_a_choice_names_detector_and_parameter() -> None:
-    assert choices_of(["budget.tokens=200,400"]) == {"budget": {"tokens": [200, 400]}}
-    assert choices_of(["detector_params.guardian.f=5"]) == {"guardian": {"f": [5]}}
-    both = choices_of(["budget.tokens=1", "cycle.repeats=2", "budget.tokens=3"])
+    assert typed_choices(["budget.tokens=200,400"]) == {"budget": {"tokens": [200, 400]}}
+    assert typed_choices(["detector_params.guardian.f=5"]) == {"guardian": {"f": [5]}}
+    both = typed_choices(["budget.tokens=1", "cycle.repeats=2", "budget.tokens=3"])
     assert both == {"budget": {"tokens": [1, 3]}, "cycle": {"repeats": [2]}}
     for bad in ("budget", "budget=3", "budget.tokens", "budget.tokens=", ".tokens=3", "budget.=3"):
         with pytest.raises(InvalidValue, match=r"--set.*budget\.tokens=200,400"):
-            choices_of([bad])
+            typed_choices([bad])
 
 
 def test_parts_have_the_parameters_they_have_in_the_sweep() -> None:
@@ -34,9 +40,9 @@ def test_parts_have_the_parameters_they_have_in_the_sweep() -> None:
     assert build(Spec("either"), defaults=defaults) == lil.Either([cycle, first])
     both = build(Spec("both", {"parts": "guardian(f=7)+cycle"}), defaults=defaults)
     assert both == lil.Both([DETECTORS.get(**{**guardian, "f": 7}), cycle])
-    choices = choices_of(["both.parts=guardian+cycle,cycle"])
+    choices = typed_choices(["both.parts=guardian+cycle,cycle"])
     assert choices == {"both": {"parts": ["guardian+cycle", "cycle"]}}
-    detectors = combined(demo, [Spec("both")], choices)
+    detectors = detectors_like(demo, combined([Spec("both")], choices))
     assert [detector.detectors[0].params()["f"] for detector in detectors[:1]] == [100]
     assert labels(detectors) == ["both(parts=guardian+cycle)", "both(parts=cycle)"]
 
@@ -53,11 +59,9 @@ def test_a_detector_is_no_part_of_itself() -> None:
 def test_every_combination_on_top_of_what_the_sweep_had() -> None:
     own = {"cycle": {"min_tokens": 7}, "budget": {"tokens": 9}}
     config = load("demo", {"detector_params": own})
-    detectors = combined(
-        config,
-        [Spec("cycle"), Spec("budget"), Spec("guardian")],
-        {"cycle": {"repeats": [2, 3], "max_period": [5, 6]}, "budget": {"tokens": [1, 1, 2]}},
-    )
+    specs = [Spec("cycle"), Spec("budget"), Spec("guardian")]
+    tried = {"cycle": {"repeats": [2, 3], "max_period": [5, 6]}, "budget": {"tokens": [1, 1, 2]}}
+    detectors = detectors_like(config, combined(specs, tried))
     pairs = [(d.name, d.params()) for d in detectors]
     assert [name for name, _ in pairs] == ["cycle"] * 4 + ["budget"] * 2 + ["guardian"]
     assert [(p["repeats"], p["max_period"], p["min_tokens"]) for _, p in pairs[:4]] == [
@@ -67,8 +71,9 @@ def test_every_combination_on_top_of_what_the_sweep_had() -> None:
         (3, 6, 7),
     ]
     assert [p["tokens"] for _, p in pairs[4:6]] == [1, 2]
-    assert combined(config, [Spec("budget")], {})[0].params()["tokens"] == 9
-    (brought,) = combined(config, [Spec("cycle", {"repeats": 9})], {"cycle": {"max_period": [5]}})
+    assert detectors_like(config, [Spec("budget")])[0].params()["tokens"] == 9
+    own = combined([Spec("cycle", {"repeats": 9})], {"cycle": {"max_period": [5]}})
+    (brought,) = detectors_like(config, own)
     assert [brought.params()[key] for key in ("repeats", "max_period", "min_tokens")] == [9, 5, 7]
 
 
@@ -88,7 +93,7 @@ def test_every_combination_on_top_of_what_the_sweep_had() -> None:
 )
 def test_what_cannot_be_asked_for(names: list[str], choices: Any, message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
-        combined(load("demo"), [*map(Spec, names)], choices)
+        detectors_like(load("demo"), combined([*map(Spec, names)], choices))
 
 
 def test_a_detector_brings_its_own_parameters() -> None:

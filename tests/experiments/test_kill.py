@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sweeping import stored
+from sweeping import prepare, stored
 
 from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
@@ -44,7 +44,7 @@ class Killer(sweep.Progress):
 
 
 def _sweep(config: Config, out: Path, watcher: sweep.Progress) -> None:
-    prepared = sweep.prepare(config, out)
+    prepared = prepare(config, out)
     sweep.run(prepared, out, preset="x", arguments=[], progress=watcher)
 
 

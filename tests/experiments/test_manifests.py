@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import go
+from sweeping import go, prepare
 
 from attention.errors import InvalidValue
 from experiments.cli import main
@@ -248,7 +248,7 @@ def _sweep_for_ever(config: Config, store: Path) -> tuple[int, int]:
                 time.sleep(120)
 
         try:
-            prepared = sweep.prepare(config, store)
+            prepared = prepare(config, store)
             sweep.run(prepared, store, preset="x", arguments=[], progress=Stuck())
         finally:
             os._exit(1)
@@ -276,10 +276,10 @@ def test_the_second_sweep_says_who_writes_and_a_killed_one_leaves_no_lock(
         started = manifest.read(store)["started"]
         assert f"process {child} on {platform.node()}, since {started}" in error
         with pytest.raises(InvalidValue, match=f"process {child}"):
-            sweep.prepare(config, store)
+            prepare(config, store)
         with pytest.raises(InvalidValue, match=f"process {child}"):  # it came while we prepared
             sweep.run(
-                sweep.prepare(config, tmp_path / "other"),
+                prepare(config, tmp_path / "other"),
                 store,
                 preset="x",
                 arguments=[],

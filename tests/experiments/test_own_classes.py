@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 from own_classes import DETECTOR_FILES, METHOD_FILES, Folder
-from sweeping import go
+from sweeping import go, prepare
 
 from attention.errors import InvalidValue
 from attention.identity import code
+from attention.spec import Spec
 from experiments.grid.config import Config
 from experiments.grid.plan import build_backends
 from experiments.grid.stored import import_paths
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep import sweep
 from experiments.sweep.estimate import estimate
 
 SMALL = Path(__file__).parent / "data" / "small"
@@ -47,7 +47,7 @@ def test_a_detector_is_edited(folder: Folder, tmp_path: Path, edited: str | None
     numbers = {"own": 1, "limit": 3, "file": 4}
     for change in ({}, {} if edited is None else {edited: 20}):
         folder.put(DETECTOR_FILES, numbers | change)
-        study = Study.open(store, load=["own:Own"]).with_detectors(["own:Own"])
+        study = Study.open(store, load=["own:Own"]).with_detectors([Spec("own:Own")])
         samples = study.samples([d for d in study.detectors if d.name == "own"])
         stops = {s.stopped_at for s in samples if s.detector == "own"} - {None}
         assert stops == {sum((numbers | change).values())}
@@ -64,7 +64,7 @@ def test_a_method_is_edited(folder: Folder, tiny_config: Make, tmp_path: Path, e
     folder.put(METHOD_FILES, SIGNS | {edited: -1})
     who = "signs.txt" if edited == "file" else "method:Norm"
     with pytest.raises(InvalidValue, match=f"2 of its runs with another {who}.*--again"):
-        sweep.prepare(config, out)
+        prepare(config, out)
     forecast = estimate(config, out)
     assert (forecast["stored"], forecast["runs"]) == (2, 4)
     assert any("--again" in line for line in forecast["unknown"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from sweeping import Notes, stored
+from sweeping import Notes, prepare, stored
 from test_sweep import tokens_of
 
 from attention import Full
@@ -55,7 +55,7 @@ def _config(model: Path, **changed: Any) -> Config:
 
 def run(config: Config, out: Path, notes: Notes | None = None) -> tuple[sweep.Outcome, Notes]:
     notes = notes or Notes()
-    prepared = sweep.prepare(config, out)
+    prepared = prepare(config, out)
     return sweep.run(prepared, out, preset="x", arguments=[], progress=notes), notes
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from sweeping import prepare
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import lil
@@ -20,7 +21,7 @@ from experiments.sweep import sweep
 
 
 def go(config: Config, out: Path) -> tuple[Store, Plan, sweep.Outcome]:
-    prepared = sweep.prepare(config, out)
+    prepared = prepare(config, out)
     outcome = sweep.run(prepared, out, preset="x", arguments=[], progress=sweep.Progress())
     return Store(out), Plan.from_dict(manifest.read(out)["plan"]), outcome
 

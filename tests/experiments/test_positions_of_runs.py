@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from saved_models import save_tiny_model
-from sweeping import go
+from sweeping import go, prepare
 
 from attention.errors import InvalidValue
 from experiments.cli import main
@@ -19,7 +19,6 @@ from experiments.grid.presets import load
 from experiments.report.report import make_report
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep import sweep
 from experiments.sweep.estimate import estimate
 
 MOST = 60  # positions; the prompts below take 30 and 50 tokens
@@ -112,11 +111,11 @@ def test_beyond_positions_is_asked_for_and_marked(config, tmp_path):
 
 def test_a_prompt_that_fills_the_positions_is_refused_by_name(config, tmp_path):
     words = r"prompt of p90 in .*p\.jsonl = '\d+ tokens': expected fewer than the 60 positions"
-    for refuse in (sweep.prepare, estimate):
+    for refuse in (prepare, estimate):
         with pytest.raises(InvalidValue, match=words + r".*1 of 2 are too long: .*p90 \(\d+\)"):
             refuse(config(lengths=(30, 90)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    sweep.prepare(config(lengths=(30, 90), beyond_positions=True), tmp_path / "out")
+    prepare(config(lengths=(30, 90), beyond_positions=True), tmp_path / "out")
 
 
 def test_a_dry_run_reckons_with_the_positions(config, tmp_path):

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import Notes
+from sweeping import Notes, prepare
 from test_parallel_sweeps import _config, alone, run, whole
 from test_sweep import tokens_of
 
 from attention.errors import InvalidValue
 from experiments.store import manifest
-from experiments.sweep import sweep
 
 __all__ = ["alone"]  # a fixture
 
@@ -83,5 +82,5 @@ def test_without_ray_one_message_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)  # as if it were not installed
     with pytest.raises(InvalidValue, match=r"executor = 'ray': .*`scripts/setup ray`"):
-        sweep.prepare(_config(tiny_model, executor="ray"), tmp_path / "out")
+        prepare(_config(tiny_model, executor="ray"), tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sweeping import prepare
 from synthetic_samples import demo
 
 import lil
@@ -44,7 +45,7 @@ def swept(
             "detector_params": {"guardian": {"f": 10, "rate": 0.8}},
         },
     )
-    prepared = sweep.prepare(config, out)
+    prepared = prepare(config, out)
     sweep.run(prepared, out, preset="x", arguments=[], progress=sweep.Progress())
     return Store(out), Plan.from_dict(manifest.read(out)["plan"]), config, out
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import go, stored
+from sweeping import go, prepare, stored
 
 import lil
 from experiments.grid import models
@@ -21,7 +21,6 @@ from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import missing_runs as backlog
-from experiments.sweep import sweep
 
 Make = Callable[..., Config]
 
@@ -137,7 +136,7 @@ def test_one_bad_sample_costs_itself_alone(
 ) -> None:
     go(tiny_config(), tmp_path / "good")
     config = tiny_config()
-    victim = list(sweep.prepare(config, tmp_path / "bad").experiment.prompts.values())[2]
+    victim = list(prepare(config, tmp_path / "bad").experiment.prompts.values())[2]
 
     def bad(options: dict[str, Any], prompt: list[int]) -> Exception | None:
         sparse = options["backend"].name == "h2o" and options["backend"].budget == 32

@@ -40,7 +40,7 @@ def add_arguments(parser: Parser) -> None:
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Read full attention's texts under each method and print how many tokens it shares."""
     limit = None if args.limit is None else whole_number("limit", args.limit, 1)
-    rows = _acceptances(open_store(Path(args.store), to_load(args)), limit)
+    rows = _acceptances(open_store(Path(args.store), to_load(args.load)), limit)
     names = ("data set", "model", "backend", "budget")
     columns = (*names, "texts", "steps", "chosen, %", "95%", "keys a step")
     title = "tokens of full attention's texts that a method would have chosen"

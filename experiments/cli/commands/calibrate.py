@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from attention.errors import InvalidValue, check_number
-from attention.spec import Spec, merge, paths
+from attention.spec import Spec, merge
 from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser
 from experiments.cli.reporting import report_of
@@ -21,7 +20,7 @@ from experiments.cli.stores import (
     require_notes,
     to_load,
 )
-from experiments.grid.detectors import Choices, choices_of, defaults_of
+from experiments.grid.detectors import Choices, detectors_like, typed_choices
 from experiments.report.calibration import (
     Split,
     choose_setting,
@@ -34,9 +33,7 @@ from experiments.store import manifest
 from experiments.store.files.filesystem import write_atomically
 from experiments.store.labels import labels
 from experiments.store.samples.sample import is_usable
-from experiments.store.study import Study
-from lil import Detector
-from lil.detectors import CALIBRATED, DETECTORS, build, to_spec
+from lil.detectors import CALIBRATED, DETECTORS, to_spec
 
 EXAMPLES = """\
 examples:
@@ -69,15 +66,15 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     check_number("rate", args.rate, "a number above 0 and below 1", above=0, below=1)
     if args.out is not None:
         check_file("out", args.out)
-    spec, choices = DETECTORS.spec(args.detector), choices_of(args.set)
-    load = to_load(args, spec, *map(Spec, choices)) | {*paths(choices)}
-    study = open_store(Path(args.store), load)
+    specs = _settings(DETECTORS.spec(args.detector), typed_choices(args.set))
+    study = open_store(Path(args.store), to_load(args.load, specs))
     models = sorted({configuration.model for configuration in study.plan.configurations})
     if args.model not in models and (args.model or len(models) > 1):
         raise InvalidValue("model", args.model, f"one of {', '.join(models)}", models)
     model = args.model or models[0]
-    with study.config.following():
-        settings = _settings(spec, choices, study)
+    settings = detectors_like(study.config, specs)
+    if len(settings) < len(specs):
+        raise InvalidValue("--set", ", ".join(args.set), "settings that differ")
     require_notes(settings[0], study)
     names = labels(settings)
     samples = [s for s in report_of(study, settings).samples if s.model == model]
@@ -128,11 +125,11 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     return Done(about | {"settings": every})
 
 
-def _settings(spec: Spec, choices: Choices, study: Study) -> list[Detector]:
-    """The detector with each value of the one parameter that is tried, the most cautious first."""
-    kind = DETECTORS.find(spec.name)
+def _settings(spec: Spec, choices: Choices) -> list[Spec]:
+    """The detector with each value of the parameter that is tried, the most cautious first."""
     if spec.action or spec.is_file:
         raise InvalidValue("detector", str(spec), "a name, or with parameters: NAME(A=1)")
+    kind = DETECTORS.find(spec.name)
     for other in choices.keys() - {spec.name}:
         key, allowed = next(iter(choices[other])), f"a parameter of {spec.name}"
         raise InvalidValue("--set", f"{other}.{key}", allowed, [f"{spec.name}.{key}"])
@@ -144,12 +141,8 @@ def _settings(spec: Spec, choices: Choices, study: Study) -> list[Detector]:
     if not values:
         allowed = f"--set {spec.name}.PARAMETER=VALUE,... with the settings to try: "
         raise InvalidValue("detector", spec.name, f"{allowed}{spec.name} has none")
-    every = [merge(spec.params, {parameter: value}, kind.aliases) for value in values]
-    defaults = defaults_of(study.config)
-    detectors = [build(Spec(spec.name, own, "stop"), defaults=defaults) for own in every]
-    if any(left == right for left, right in itertools.combinations(detectors, 2)):
-        raise InvalidValue("--set", str(values), "settings that differ")
-    return detectors
+    every = (merge(spec.params, {parameter: value}, kind.aliases) for value in values)
+    return [Spec(spec.name, own, "stop") for own in every]
 
 
 def _refused(rate: float, half: Split, cautious: str) -> InvalidValue:

@@ -103,7 +103,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     if not args.block < 0:
         raise InvalidValue("block", args.block, "below 0: counted from the last block, -1")
     models.quiet_transformers()
-    study = open_store(Path(args.store), to_load(args))
+    study = open_store(Path(args.store), to_load(args.load))
     source, loaded = _model(study)
     with bar("labelling", len(study.plan)) as advance:
         traces = chopper.labelled(study, labeller, advance)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from attention.errors import InvalidValue
-from attention.spec import Spec, paths, values
+from attention.spec import values
 from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser
 from experiments.cli.plain_text import COLUMNS, over_texts
@@ -21,18 +21,19 @@ from experiments.cli.stores import (
     open_store,
     require_notes,
     to_load,
-    typed_detectors,
 )
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.data.sets import is_file
-from experiments.grid.detectors import Choices, build_detectors, choices_of, combined
+from experiments.grid.detectors import build_detectors, detectors_like, typed_detectors
+from experiments.grid.plan import distinct
 from experiments.report import tables
 from experiments.report.row import DetectorEffect, ReportRow, by_penalty
 from experiments.store import manifest
 from experiments.store.labels import labels, short
+from experiments.store.study import Study
 from lil import Detector
-from lil.detectors import DETECTORS, require_stop
+from lil.detectors import require_stop
 
 EXAMPLES = """\
 examples:
@@ -77,7 +78,7 @@ def add_arguments(parser: Parser) -> None:
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Replay the traces and print what each detector saves."""
-    specs, choices = typed_detectors(args.detector), _choices(args)
+    specs = typed_detectors(args.detector, [*args.set, *_short(args)])
     is_text = is_file(args.store)
     for name in ("scorer", "load") if is_text else ("tokenizer", "column"):
         if (flag := getattr(args, name)) is not None:
@@ -85,16 +86,40 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             raise InvalidValue(name, flag, f"no --{name}, because {args.store} is {kind}")
     if is_text:
         config = Config()
-        detectors = _detectors(specs, choices, config, build_detectors(config))
+        detectors = _replayable(detectors_like(config, specs) or build_detectors(config))
         models.quiet_transformers()
-        file = Path(args.store)
-        return Done(over_texts(file, args.tokenizer, args.column, detectors, console))
-    load = to_load(args, *specs, *map(Spec, choices)) | {*paths(choices)}
-    study = open_store(Path(args.store), load, args.scorer)
-    with study.config.following():
-        detectors = _detectors(specs, choices, study.config, study.detectors)
+        return Done(over_texts(Path(args.store), args.tokenizer, args.column, detectors, console))
+    study = open_store(Path(args.store), to_load(args.load, specs), args.scorer)
+    # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
+    plain = distinct(replace(detector, on_stop="stop") for detector in study.detectors)
+    detectors = _replayable(detectors_like(study.config, specs) or plain)
     for detector in detectors:
         require_notes(detector, study)
+    return _replay(study, detectors, console)
+
+
+def _short(args: argparse.Namespace) -> Iterator[str]:
+    """What the short flags say, as --set has it."""
+    for name in _SHORT:
+        if (text := getattr(args, name)) is None:
+            continue
+        full = f"{_SHORT_FOR}.{name}="
+        if any(setting.strip().startswith(full) for setting in args.set):
+            raise InvalidValue(name, text, f"--{name} or --set, not both")
+        if not values(text):
+            raise InvalidValue(name, text, "one or more values, separated by commas")
+        yield full + text
+
+
+def _replayable(detectors: Sequence[Detector]) -> Sequence[Detector]:
+    """The same, if none of them goes on after its verdict."""
+    for detector in detectors:
+        require_stop(detector, "what follows was not decoded")
+    return detectors
+
+
+def _replay(study: Study, detectors: Sequence[Detector], console: Console) -> Done:
+    """Print what each detector saves of stored traces."""
     report = report_of(study, detectors)
     names = ("detector", "over", "stopped", "tokens saved", "solved", "lost", "gained")
     rows = list(_rows(report.rows, detectors))
@@ -105,40 +130,6 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     replayed = [{"label": label, "name": d.name, **d.params()} for label, d in each]
     about = {"detectors": replayed, "runs_missing": report.missing}
     return Done(document_of(report, manifest.public(study.manifest) | about))
-
-
-def _choices(args: argparse.Namespace) -> Choices:
-    """All values to try, those of the short flags among them."""
-    choices = choices_of(args.set)
-    for name in _SHORT:
-        if (text := getattr(args, name)) is None:
-            continue
-        if name in (of_short := choices.setdefault(_SHORT_FOR, {})):
-            raise InvalidValue(name, text, f"--{name} or --set, not both")
-        if not values(text):
-            raise InvalidValue(name, text, "one or more values, separated by commas")
-        of_short[name] = values(text)
-    for detector, parameters in choices.items():
-        for group in DETECTORS.find(detector).aliases:
-            first, *others = [name for name in group if name in parameters] or [""]
-            if others:
-                allowed = f"{others[0]} or {first} of {detector}, not both"
-                raise InvalidValue(others[0], parameters[others[0]], allowed)
-    return choices
-
-
-def _detectors(
-    specs: Sequence[Spec], choices: Choices, config: Config, own: Sequence[Detector]
-) -> list[Detector]:
-    """Every combination of the values to try, on top of the sweep's own parameters."""
-    detectors = combined(config, specs, choices)
-    if not detectors:
-        # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
-        plain = [replace(detector, on_stop="stop") for detector in own]
-        detectors = [d for at, d in enumerate(plain) if d not in plain[:at]]
-    for detector in detectors:
-        require_stop(detector, "what follows was not decoded")
-    return detectors
 
 
 def _rows(rows: Sequence[ReportRow], detectors: Sequence[Detector]) -> Iterator[tuple[str, ...]]:

@@ -18,8 +18,8 @@ from experiments.cli.stores import (
     list_sweeps,
     open_stores,
     to_load,
-    typed_detectors,
 )
+from experiments.grid.detectors import typed_detectors
 from experiments.report import exports
 from experiments.store.samples.replay import with_text
 
@@ -70,7 +70,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     check_outputs(args)
     exports.check_files(args.csv, args.parquet, args.rows)
     detectors = typed_detectors(args.detector)
-    studies = open_stores(folders, args.sweep, detectors, to_load(args, *detectors), args.scorer)
+    load = to_load(args.load, detectors)
+    studies = open_stores(folders, args.sweep, detectors, load, args.scorer)
     several = len(studies) > 1
     for name in ("figures", "page"):
         if several and (path := getattr(args, name)):

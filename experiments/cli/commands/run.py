@@ -13,6 +13,7 @@ from rich.markup import escape
 
 import lil
 from attention.errors import InvalidValue
+from attention.methods import METHODS
 from experiments.cli.console import Console, notify
 from experiments.cli.parser import Done, Parser, whole_number
 from experiments.cli.plain_text import shortened
@@ -90,10 +91,10 @@ class _Options:
         budgets = args.budget if args.budget is not None else "1"
         # Nothing is compared, so no null follows the backend.
         _, config = config_from(args, backends=args.backend, budgets=budgets, null="none")
-        *_, entry = config.backends
-        if args.budget is None and lacks_budget(config, entry):
+        spec = METHODS.spec(config.backends[-1])
+        if args.budget is None and lacks_budget(config, spec):
             raise InvalidValue("budget", None, f"--budget N with --backend {args.backend}")
-        if args.budget is not None and not takes_budget(entry):
+        if args.budget is not None and not takes_budget(spec):
             allowed = f"none with --backend {args.backend}, which attends to every token"
             raise InvalidValue("budget", args.budget, allowed)
         *_, penalties = every = build_penalties(config)

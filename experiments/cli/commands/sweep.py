@@ -20,6 +20,7 @@ from experiments.cli.settings import add_config_flags, config_from
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.data.sets import expand, labels
+from experiments.grid.experiment import Experiment
 from experiments.grid.identity import digest
 from experiments.grid.presets import load
 from experiments.grid.stored import import_paths
@@ -88,8 +89,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         forecast = estimate(config, out)
         _print(forecast, console)
         return Done(forecast)
+    sweep.begin(config, out)
     with Console(stderr=True).status("loading model and problems"):
-        prepared = sweep.prepare(config, out, again=args.again)
+        prepared = sweep.prepare(Experiment.from_config(config), out, again=args.again)
     notify(prepared.experiment.warnings)
     names = labels([cell.dataset for cell in prepared.experiment.plan.configurations])
     with Bars(names) as bars:

@@ -16,6 +16,7 @@ pytest.importorskip("vllm", reason="vLLM has an environment of its own: scripts/
 import numpy as np
 
 from experiments.grid.config import Config
+from experiments.grid.experiment import Experiment
 from experiments.grid.presets import load
 from experiments.store.store import Store
 from experiments.store.study import Study
@@ -49,7 +50,8 @@ class Stopping(sweep.Progress):
 
 
 def go(config: Config, out: Path, progress: sweep.Progress) -> sweep.Outcome:
-    prepared = sweep.prepare(config, out)
+    sweep.begin(config, out)
+    prepared = sweep.prepare(Experiment.from_config(config), out)
     return sweep.run(prepared, out, preset="", arguments=[], progress=progress)
 
 

@@ -15,12 +15,12 @@ vllm = pytest.importorskip("vllm", reason="vLLM has an environment of its own: s
 from engine_runs import (  # noqa: E402
     CAP,
     LONG,
-    only_long,
     PROMPTS,
     SHORT,
     decoded,
     engine,
     generated,
+    only_long,
     shut,
     with_end,
 )

@@ -20,7 +20,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("acceptance") / "store"
     code = main([
         "sweep", "--preset", "demo", "--dataset", "easy", "--limit", "2", "--null", "none",
-        "--backend", "full,quest,sink", "--budget", "32,64", "--cap", "120", "--out", str(folder),
+        "--backend", "full,quest,sink", "--budget", "32,64", "--cap", "60", "--out", str(folder),
         "--no-figures", "--no-page",
     ])  # fmt: skip
     assert code == 0

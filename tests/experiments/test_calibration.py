@@ -95,8 +95,7 @@ def test_splits_share_no_problem_and_depend_on_the_seed() -> None:
 RATES = np.array([0.01, 0.02, 0.03, 0.045, 0.055, 0.07, 0.09, 0.2])
 
 
-@pytest.mark.parametrize("traces", [1, 3, 17])
-@pytest.mark.parametrize("alike", [0.2, 5.0, math.inf])
+@pytest.mark.parametrize(("traces", "alike"), [(1, 5.0), (3, 0.2), (17, math.inf)])
 def test_how_often_the_promise_is_broken(traces: int, alike: float) -> None:
     """1,000 stores of detectors of known rates, whose stops go by problem or by trace.
 

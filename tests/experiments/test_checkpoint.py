@@ -9,7 +9,7 @@ from reasoner_training.tokenizer import pieces, richer_vocabulary
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from experiments.grid.answers import last_boxed
-from experiments.reasoner import LEVELS, checkpoint_path, problem
+from experiments.reasoner import checkpoint_path, problem
 from lil import decode, token_bytes
 
 
@@ -31,7 +31,7 @@ def test_tokenizer_is_the_language(loaded: tuple[Any, Any]) -> None:
 
 def test_solves_a_sample(loaded: tuple[Any, Any]) -> None:
     model, tokenizer = loaded
-    drawn = [problem(level, "test", 1000 + i) for level in LEVELS[:2] for i in range(4)]
-    traces = decode(model, tokenizer, [p.prompt for p in drawn], max_new_tokens=1500)
+    drawn = [problem("easy", "test", 1000 + i) for i in range(8)]
+    traces = decode(model, tokenizer, [p.prompt for p in drawn], max_new_tokens=500)
     assert sum(last_boxed(t.text) == p.answer for p, t in zip(drawn, traces, strict=True)) >= 7
     assert sum(t.finish == "eos" for t in traces) >= 7

@@ -83,7 +83,7 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 DOCUMENT = json.loads(manifest.paths(SMALL)[0].read_text())
 
 
-@QUICK
+@settings(QUICK, max_examples=15)
 @given(st.sampled_from([path for path in paths(DOCUMENT) if path]), json_values)
 def test_changed_manifests(tmp_path_factory: Any, path: tuple[Any, ...], value: Any) -> None:
     document = json.loads(json.dumps(DOCUMENT))

@@ -43,7 +43,7 @@ def test_the_main_table_has_the_rows_numbers() -> None:
     assert h2o[4].value == str(row.length_ratio.differs)
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.slow)])
 def test_crowded_tables_fit_and_explain_what_they_shorten(width: int) -> None:
     grids = every_grid(report_of(crowded()))
     assert len(grids) > 10

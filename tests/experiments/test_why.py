@@ -22,7 +22,7 @@ from experiments.why import Replay, Watched, explained, parting
 from lil import penalties
 from tests.attention.zoo import animal, sliding_layers
 
-TOKENS = 150
+TOKENS = 70
 
 
 class ForgetfulLayer(Selecting):
@@ -142,7 +142,7 @@ def test_the_record_holds_what_the_method_computed(reasoner, name: str) -> None:
 def test_a_step_is_replayed_with_the_penalties_of_its_run(reasoner, penalty: str) -> None:
     """The run's own choice comes out, which without its penalty is another."""
     (prompt,) = prompts(reasoner, 1)
-    strength = {"repetition": {"penalty": 1.5}, "lz": {"alpha": 1.0}}[penalty]
+    strength = {"repetition": {"penalty": 2.5}, "lz": {"alpha": 3.0}}[penalty]
     own = penalties.get(penalty, **strength)
     full, backend = decoded(reasoner, prompt, Full()), methods.get("h2o", budget=256)
     (trace,) = lil.decode(

@@ -13,7 +13,6 @@ from rich.markup import escape
 
 import lil
 from attention.errors import InvalidValue
-from attention.methods import METHODS
 from experiments.cli.console import Console, notify
 from experiments.cli.parser import Done, Parser, whole_number
 from experiments.cli.plain_text import shortened
@@ -91,6 +90,8 @@ class _Options:
         budgets = args.budget if args.budget is not None else "1"
         # Nothing is compared, so no null follows the backend.
         _, config = config_from(args, backends=args.backend, budgets=budgets, null="none")
+        from attention.methods import METHODS  # torch, which --help does not wait for
+
         spec = METHODS.spec(config.backends[-1])
         if args.budget is None and lacks_budget(config, spec):
             raise InvalidValue("budget", None, f"--budget N with --backend {args.backend}")

@@ -71,7 +71,8 @@ def report_of(study: Study, detectors: Sequence[Detector]) -> Report:
     """The report of a study under no detector and each of these; what is missing is printed."""
     with bar("replaying", len(study.plan)) as advance:
         samples = study.samples(detectors, advance)
-    report = make_report(study, samples)
+    warned = [str(line) for sweep in study.sweeps for line in sweep.values.get("notices", ())]
+    report = make_report(samples, study.config, [*warned, *study.warnings])
     if report.missing:
         missing = f"{report.missing} of {len(study.plan)} runs are not in the store"
         notify([f"{missing}; the sweep's own command decodes them"])
@@ -96,7 +97,7 @@ def show(study: Study, console: Console, outputs: Outputs) -> ShownReport:
             errors.append(InvalidValue("figures", str(outputs.figures), allowed))
     if outputs.page is not None:
         try:
-            page = write(outputs.page, report, sets, grids, about)
+            page = write(outputs.page, report, study.store, sets, grids, about)
         except InvalidValue as error:
             errors.append(error)
     for path in paths:
@@ -106,7 +107,7 @@ def show(study: Study, console: Console, outputs: Outputs) -> ShownReport:
         console.plain(f"page: {page.path}{some}")
     if errors:
         notify([f"error: {'; '.join(map(str, errors))}"])
-    _print_counts(report, console)
+    _print_counts(report, study.warnings, console)
     console.plain(f"\n{report.headline}", style="bold")
     about |= {
         "headline": report.headline,
@@ -128,8 +129,8 @@ def document_of(report: Report, about: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _print_counts(report: Report, console: Console) -> None:
-    """Print how many tokens were reused, how many runs failed, and warnings of the sweeps."""
+def _print_counts(report: Report, printed: Sequence[str], console: Console) -> None:
+    """Print how many tokens were reused, how many runs failed, and what was not printed yet."""
     plain = [sample for sample in report.samples if sample.detector == "none"]
     reused = sum(sample.reused_tokens for sample in plain)
     console.plain(
@@ -139,5 +140,5 @@ def _print_counts(report: Report, console: Console) -> None:
     if failed := sum(sample.status in ("error", "out_of_memory") for sample in plain):
         console.plain(f"{failed} runs failed; `status` and `message` of the store say why")
     for notice in report.notices:
-        if notice not in report.study.warnings:  # those were printed when it was opened
+        if notice not in printed:
             console.plain(notice)

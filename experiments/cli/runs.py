@@ -25,7 +25,7 @@ class _NamedRun(NamedTuple):
     words: tuple[str, ...]
 
     def matches(self, word: str) -> bool:
-        """Whether a word is among them; `name(a=1,b=2)` stands for all of its parts."""
+        """Whether a word is among them; `name(a=1,b=2)` means all of its parts."""
         name, bracket, inside = word.partition("(")
         parts = {name, *split(inside[:-1])} if bracket and inside.endswith(")") else {word}
         # Of a problem's id the last part is enough.

@@ -164,7 +164,7 @@ def traces_by_problem(samples: Sequence[Sample], names: Sequence[str]) -> Traces
 
 
 def split(traces: Traces, seed: int) -> tuple[Traces, Traces]:
-    """Two halves of every data set's problems; those with a clean trace are halved apart."""
+    """Two halves of every data set's problems; those with a clean trace separately."""
     kinds: dict[str, list[Problem]] = defaultdict(list)
     for key, pairs in traces.items():
         kinds[f"{key[0]}/{any(_is_clean(plain) for plain, _ in pairs)}"].append(key)

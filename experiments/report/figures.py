@@ -28,7 +28,7 @@ from experiments.store.samples.sample import Key, Sample
 if TYPE_CHECKING:
     from experiments.report.report import Report
 
-# Okabe and Ito's colours: readers who see fewer of them tell these apart; marks differ as well.
+# Okabe and Ito's colours, which readers who see fewer colours can distinguish; marks differ too.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 _MARKS = ("o", "^", "s", "D", "v", "<", ">")
 _CONTROL_COLOURS = ("#8c510a", "#6a3d9a", "#7f7f7f")
@@ -62,7 +62,7 @@ def draw(report: Report, sets: Sequence[ChartSet], folder: Path) -> list[Path]:
     length; 4: keys read per solved problem; 5: tokens saved against change of accuracy.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    conditions = _conditions(report.study.config)
+    conditions = _conditions(report.config)
     paths: list[Path] = []
     for charts in sets:
         suffix = f"-{_file_name(charts.model)}" if len({c.model for c in sets}) > 1 else ""
@@ -167,7 +167,7 @@ def _draw_budgets(axis: Any, chart: Chart, panel: Panel) -> None:
         if is_full and value.low is not None and value.high is not None:
             axis.axhspan(value.low, value.high, color=_FULL, alpha=0.09, linewidth=0, zorder=0)
     for at, line in enumerate(panel.lines):
-        # Each line stands a little to the side, so that bars do not hide each other.
+        # Each line is a little to the side, so that bars do not hide each other.
         shift = 2 ** (0.07 * (at - (len(panel.lines) - 1) / 2))
         _draw_line(axis, line, shift)
     if chart.y.is_log:

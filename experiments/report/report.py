@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.grid.config import Config
 from experiments.report.headline import headline
 from experiments.report.measures import summarise, summarise_pooled
 from experiments.report.pools import DetectorPool, detector_pools
 from experiments.report.row import ReportRow
 from experiments.store.samples.sample import Sample
-from experiments.store.study import Study
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Report:
         notices: what a reader should know, a sentence each.
     """
 
-    study: Study
+    config: Config
     samples: Sequence[Sample]
     rows: Sequence[ReportRow]
     pooled: Sequence[ReportRow]
@@ -34,30 +34,22 @@ class Report:
     missing: int
     headline: str
     notices: Sequence[str]
-    seed: int = 0
 
 
-def make_report(study: Study, samples: Sequence[Sample]) -> Report:
-    """Sum up the samples of a study, see `Study.samples`."""
-    seed, factor = study.config.seed, study.config.cap_factor
+def make_report(samples: Sequence[Sample], config: Config, notices: Iterable[str] = ()) -> Report:
+    """Sum up the samples of a configuration, see `Study.samples`."""
+    seed, factor = config.seed, config.cap_factor
     rows = summarise(samples, seed, factor)
     return Report(
-        study=study,
-        samples=samples,
-        rows=rows,
+        config,
+        samples,
+        rows,
         pooled=summarise_pooled(samples, seed, factor),
         pools=detector_pools(samples, seed),
         missing=len({sample.run for sample in samples if sample.status == "missing"}),
         headline=headline(rows),
-        notices=[*dict.fromkeys([*_warned(study), *study.warnings, *_at_positions(samples)])],
-        seed=seed,
+        notices=[*dict.fromkeys([*notices, *_at_positions(samples)])],
     )
-
-
-def _warned(study: Study) -> list[str]:
-    """What its sweeps were warned of, as their manifests say it."""
-    warned = [study.manifest, *(sweep.values for sweep in study.sweeps)]
-    return [str(notice) for values in warned for notice in values.get("notices", ())]
 
 
 def _at_positions(samples: Sequence[Sample]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from experiments.grid.plan import Plan
+from experiments.grid.plan import Plan, distinct
 from lil import Detector
 
 
@@ -17,13 +17,10 @@ def labels(detectors: Sequence[Detector]) -> list[str]:
 
 def penalty_labels(plan: Plan) -> list[str]:
     """A name for the penalty of each configuration of the plan; "none" where it has none."""
-    tables = [
-        dict(table) for configuration in plan.configurations for table in configuration.penalties
-    ]
-    distinct = [table for at, table in enumerate(tables) if table not in tables[:at]]
-    names = _labels([(table["name"], table) for table in distinct])
+    tables = distinct(dict(table) for c in plan.configurations for table in c.penalties)
+    names = _labels([(table["name"], table) for table in tables])
     return [
-        "+".join(names[distinct.index(dict(table))] for table in configuration.penalties) or "none"
+        "+".join(names[tables.index(dict(table))] for table in configuration.penalties) or "none"
         for configuration in plan.configurations
     ]
 

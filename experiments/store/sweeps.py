@@ -12,7 +12,7 @@ from typing import Any
 from attention.errors import InvalidValue
 from experiments.grid.config import check
 from experiments.grid.identity import Configuration
-from experiments.grid.plan import Plan, PlannedProblem
+from experiments.grid.plan import Plan, PlannedProblem, distinct
 from experiments.grid.stored import StoredConfig
 from experiments.store import manifest
 
@@ -60,13 +60,12 @@ class SweepGroup:
     @property
     def plan(self) -> Plan:
         """All their configurations; problems as the newest has them, with its answers."""
-        configurations: list[Configuration] = []
+        every = (c for sweep in self.sweeps for c in sweep.plan.configurations)
         items: dict[tuple[str, str], tuple[PlannedProblem, ...]] = {}
         for sweep in self.sweeps:
-            configurations += [c for c in sweep.plan.configurations if c not in configurations]
             for key, problems in sweep.plan.items.items():
                 items.setdefault(key, problems)
-        return Plan(tuple(configurations), items, self.sweeps[0].plan.samples_per_problem)
+        return Plan(tuple(distinct(every)), items, self.sweeps[0].plan.samples_per_problem)
 
     @property
     def config(self) -> StoredConfig:

@@ -56,7 +56,8 @@ def begin(config: Config, out: Path) -> None:
 
 def prepare(experiment: Experiment, out: Path, *, again: bool = False) -> Prepared:
     """Check an experiment against its store and its first model; nothing is written."""
-    own_code = _own_code(experiment)
+    penalties = itertools.chain(*experiment.penalties)
+    own_code = code(*experiment.backends, *penalties, *experiment.detectors)
     if own_code and not again:
         _require_same_code(experiment, out)
     config = experiment.config
@@ -70,12 +71,6 @@ def _device(config: Config) -> str:
     """Where this process decodes: only the nodes of a cluster know their devices."""
     here = config.executor != "ray" and config.runtime == OWN_RUNTIME
     return config.device if here else "cpu"
-
-
-def _own_code(experiment: Experiment) -> dict[str, str]:
-    """Digests of the classes that do not ship with the project."""
-    penalties = itertools.chain(*experiment.penalties)
-    return code(*experiment.backends, *penalties, *experiment.detectors)
 
 
 def _engine(experiment: Experiment, shelf: models.Shelf) -> str:

@@ -20,32 +20,32 @@ def crowded(problems: int = 4, budgets: tuple[int, ...] = (128, 16384)) -> list[
     """Two detectors with two actions each, two pages of Quest, a penalty, censored pairs."""
     renamed = [
         replace(
-            one,
+            sample,
             model=MODEL,
-            dataset=DATASETS[one.dataset],
-            # Two lines of one backend, told apart by what they were made with.
-            backend="quest" if one.backend in QUEST else one.backend,
-            backend_params=QUEST.get(one.backend, ()),
-            status="capped" if one.backend == "full" and one.item_id == "0" else one.status,
+            dataset=DATASETS[sample.dataset],
+            # Two lines of one backend, which differ in their parameters.
+            backend="quest" if sample.backend in QUEST else sample.backend,
+            backend_params=QUEST.get(sample.backend, ()),
+            status="capped" if (sample.backend, sample.item_id) == ("full", "0") else sample.status,
         )
-        for one in demo(
+        for sample in demo(
             problems=problems,
             budgets=budgets,
             backends=("h2o", "sink", "quest", "infllm"),
             datasets=tuple(DATASETS),
         )
-        if one.detector == "none"
+        if sample.detector == "none"
     ]
     watched = []
-    for one in renamed:
-        half = (one.tokens or 0) // 2 if one.status == "capped" else None
-        stop = guarded(one, half)
+    for sample in renamed:
+        half = (sample.tokens or 0) // 2 if sample.status == "capped" else None
+        stop = guarded(sample, half)
         watched += [stop, replace(stop, action="regenerate", dropped_tokens=30)]
-        if one.backend == "quest":  # not every backend can do everything
+        if sample.backend == "quest":  # not every backend can do everything
             watched.append(replace(stop, detector="mine:Streaks", action="densify", correct=True))
         watched.append(replace(stop, detector="mine:Streaks", correct=False))
     both = renamed + watched
     return both + [
-        replace(one, penalty="presence_window(window=512)", tokens=(one.tokens or 0) // 2 + 1)
-        for one in both
+        replace(sample, penalty="presence_window(window=512)", tokens=(sample.tokens or 0) // 2 + 1)
+        for sample in both
     ]

@@ -10,7 +10,7 @@ from experiments.store.samples.sample import Sample
 
 
 def sample(item: int | str = 0, **fields: Any) -> Sample:
-    """A finished, correct sample of full attention, 100 tokens long; any field can be given."""
+    """A finished, correct sample of full attention, 100 tokens long; any field can be set."""
     values: dict[str, Any] = {
         "model": "m",
         "dataset": "easy",
@@ -40,11 +40,11 @@ def sample(item: int | str = 0, **fields: Any) -> Sample:
         "cache_byte_sec": 8192.0,
         "curve": ((50, 200, 100), (100, 400, 160)),
         "repeated": False,
-        "sweep": "one",
+        "sweep": "first",
         "batch_size": 8,
     }
-    told = values | fields
-    return Sample(**told | {"curve": tuple(told["curve"])})
+    merged = values | fields
+    return Sample(**merged | {"curve": tuple(merged["curve"])})
 
 
 def sparse(item: int | str = 0, **fields: Any) -> Sample:

@@ -33,9 +33,9 @@ def words(text: str) -> list[bytes]:
 
 def full_pieces(item: int) -> list[bytes]:
     """Prose that ends with the answer, a wrong one for problem 2; `eos` last."""
-    said = words(_WORDS)
-    said = said[item:] + said[:item]
-    return [POISON.encode(), *SPLIT, *said, rf" \boxed{{{item + item // 2}}}".encode(), b""]
+    written = words(_WORDS)
+    written = written[item:] + written[:item]
+    return [POISON.encode(), *SPLIT, *written, rf" \boxed{{{item + item // 2}}}".encode(), b""]
 
 
 def sparse_pieces(item: int, budget: int) -> list[bytes]:
@@ -50,14 +50,14 @@ def sparse_pieces(item: int, budget: int) -> list[bytes]:
 def trace(pieces: list[bytes], ids: dict[bytes, int], budget: int | None) -> Trace:
     """A finished trace of these tokens, with costs every 10 of them."""
     eos = not pieces[-1]
-    said = pieces[:-1] if eos else pieces
+    written = pieces[:-1] if eos else pieces
     meter, curve, checks, read = Meter(), [], [], 0.0
     for at, piece in enumerate(pieces, 1):
         read += 2 * min(20 + at, budget or 10**6)
-        if at <= len(said):
+        if at <= len(written):
             meter.feed(piece)
         if at % 10 == 0 or at == len(pieces):
-            curve.append((min(at, len(said)), meter.fed, meter.size()))
+            curve.append((min(at, len(written)), meter.fed, meter.size()))
             checks.append(Cost(at, read, 64 * at, 0.01 * at, read / 2, None))
     return Trace(
         prompt_ids=tuple(range(20)),
@@ -104,20 +104,20 @@ def study(folder: Path, problems: int = 3) -> Study:
     for cell in cells:
         for item, run in enumerate(plan.runs(cell)):
             pieces = full_pieces(item) if cell.is_full else sparse_pieces(item, cell.budget or 0)
-            one = trace(pieces, ids, cell.budget)
+            result = trace(pieces, ids, cell.budget)
             meta = {
                 "cell": cell.to_dict(),
                 "item_id": run.item_id,
                 "prompt": run.problem.prompt,
                 "sample_index": 0,
-                "status": "capped" if one.finish == "length" else "ok",
-                "finish": one.finish,
-                "tokens": one.tokens,
+                "status": "capped" if result.finish == "length" else "ok",
+                "finish": result.finish,
+                "tokens": result.tokens,
                 "message": None,
                 "sweep": "s",
                 "batch_size": 1,
                 "workers": 1,
             }
-            store.append(run.id, meta, one.to_dict())
+            store.append(run.id, meta, result.to_dict())
     store.close()
     return made

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reports import small_report
+from reports import SMALL, small_report
 
 from experiments.report.charts import chart_sets
 from experiments.report.page import page
@@ -20,6 +20,7 @@ from experiments.report.report import Report
 from experiments.report.tables import every_grid
 from experiments.store import manifest
 from experiments.store.samples.replay import with_text
+from experiments.store.store import Store
 
 HOSTILE = "</script><script>alert(1)</script>{{traces}}"
 
@@ -30,9 +31,9 @@ def report() -> Report:
 
 
 def written(report: Report, folder: Path, **limits: int) -> tuple[str, page.PageFile]:
-    about = manifest.public(report.study.manifest) | {"name": HOSTILE}
+    about = manifest.public(manifest.read(SMALL)) | {"name": HOSTILE}
     sets, path = chart_sets(report), folder / "report.html"
-    file = page.write(path, report, sets, every_grid(report), about, **limits)
+    file = page.write(path, report, Store(SMALL), sets, every_grid(report), about, **limits)
     return path.read_text(encoding="utf-8"), file
 
 
@@ -58,7 +59,7 @@ def test_it_holds_the_report_and_every_text(report: Report, tmp_path: Path) -> N
     assert len(index["runs"]) == file.packed == file.of
     texts = {
         (s.item_id, s.backend, s.penalty): s.text
-        for s in with_text([s for s in report.samples if s.detector == "none"], report.study.store)
+        for s in with_text([s for s in report.samples if s.detector == "none"], Store(SMALL))
     }
     for line in index["runs"]:
         run = dict(zip(COLUMNS, line, strict=True))

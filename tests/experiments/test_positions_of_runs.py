@@ -84,7 +84,7 @@ def test_runs_end_with_the_positions_and_rows_say_so(config, tmp_path):
     stored = {record.id: record.meta["at_positions"] for record in Store(tmp_path / "out")}
     assert stored == {sample.record: sample.at_positions for sample in samples}
     cut = sum(sample.at_positions for sample in samples if sample.backend == "full")
-    (notice,) = [n for n in make_report(study, samples).notices if " of full on " in n]
+    (notice,) = [n for n in make_report(samples, study.config).notices if " of full on " in n]
     assert notice.startswith(f"{cut} outputs of full on ")
     assert "where the model's positions end" in notice
 

@@ -15,6 +15,7 @@ from experiments.cli.parser import Done, Parser, whole_number
 from experiments.cli.progress import bar
 from experiments.cli.stores import add_load_flag, add_store, open_store, to_load
 from experiments.grid import models
+from experiments.grid.plan import distinct
 from experiments.grid.stored import model_of
 from experiments.report.bootstrap import Bootstrap
 from experiments.store.study import Study
@@ -53,8 +54,7 @@ def _acceptances(study: Study, limit: int | None) -> list[dict[str, Any]]:
     sparse = (c for c in study.plan.configurations if c.backend["name"] != "full")
     if not (cells := [cell for cell in sparse if cell.role != "null"]):
         raise InvalidValue("store", str(study.folder), "one with a sparse method")
-    backends = [study.backend(cell) for cell in cells]
-    backends = [b for at, b in enumerate(backends) if b not in backends[:at]]
+    backends = distinct(map(study.backend, cells))
     texts = []
     for cell in study.plan.configurations:
         if cell.is_full and not cell.sampling["temperature"] and not cell.penalties:

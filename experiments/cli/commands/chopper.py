@@ -23,7 +23,7 @@ from experiments.store.study import Study
 EXAMPLES = """\
 examples:
   lil sweep --preset chopper --out lil-out/chopper     problems that the reasoner was trained on
-  lil chopper train --from lil-out/chopper             every fifth problem is held out
+  lil chopper train --from lil-out/chopper             every fifth problem is a holdout
   lil chopper train --from lil-out/mine --epochs 500 --weights mine.safetensors
   lil chopper train --from lil-out/mine --embedder minilm    labels as in the paper
 """

@@ -23,7 +23,7 @@ examples:
   lil list --json
 """
 
-#: Where the classes of a kind are found by name.
+#: Where the classes of a kind are looked up by name.
 _MODULES = {
     "backends": "attention.methods",
     "penalties": "lil.penalties",

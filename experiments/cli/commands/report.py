@@ -10,7 +10,13 @@ from rich.markup import escape
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
-from experiments.cli.reporting import Outputs, add_figure_flags, check_outputs, show
+from experiments.cli.reporting import (
+    Outputs,
+    ShownReport,
+    add_figure_flags,
+    check_outputs,
+    show,
+)
 from experiments.cli.stores import (
     DEFAULT_STORE,
     add_load_flag,
@@ -63,7 +69,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
-    """Show stores, and export them where asked."""
+    """Show stores, and export them where requested."""
     folders = [Path(name) for name in args.store]
     if args.sweeps:
         return Done(list_sweeps(folders, console))
@@ -76,23 +82,22 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     for name in ("figures", "page"):
         if several and (path := getattr(args, name)):
             raise InvalidValue(name, path, f"no --{name} where there are several reports")
-    reports = []
+    reports: list[ShownReport] = []
     for opened in studies:
         if several:
             console.rule(escape(opened.label), align="left")
-        reports.append(
-            show(opened.study, console, Outputs.of(args, opened.study.folder, opened.suffix))
-        )
-    labelled = list(zip([opened.label for opened in studies], reports, strict=True))
+        outputs = Outputs.of(args, opened.study.folder, opened.suffix)
+        reports.append(show(opened.study, console, outputs))
+    both = list(zip(studies, reports, strict=True))
     if args.csv or args.parquet:
         samples = [
-            (label, sample)
-            for label, shown in labelled
-            for sample in with_text(shown.report.samples, shown.report.study.store)
+            (store.label, sample)
+            for store, shown in both
+            for sample in with_text(shown.report.samples, store.study.store)
         ]
         labels = [label for label, _ in samples] if several else None
         exports.write_samples([sample for _, sample in samples], args.csv, args.parquet, labels)
-    every = [(label, row) for label, shown in labelled for row in shown.report.rows]
+    every = [(store.label, row) for store, shown in both for row in shown.report.rows]
     for file in args.rows:
         labels = [label for label, _ in every] if several else None
         exports.write_rows([row for _, row in every], file, labels)
@@ -100,11 +105,11 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     if not several:
         return Done(reports[0].document, code)
     document: dict[str, object] = {
-        key: [{"store": label} | row for label, shown in labelled for row in shown.document[key]]
+        key: [{"store": store.label} | row for store, shown in both for row in shown.document[key]]
         for key in ("rows", "pooled", "stopping")
     }
     document["manifests"] = [
-        {"store": label, "folder": str(shown.report.study.folder)} | shown.document["manifest"]
-        for label, shown in labelled
+        {"store": store.label, "folder": str(store.study.folder)} | shown.document["manifest"]
+        for store, shown in both
     ]
     return Done(document, code)

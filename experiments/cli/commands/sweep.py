@@ -77,13 +77,13 @@ def _default_folder(preset: str, config: Config) -> Path:
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
-    """Decode what the store lacks, then show what was found."""
+    """Decode what the store lacks, then show the results."""
     check_outputs(args)
     preset, config = config_from(args)
     if args.out == "":
         raise InvalidValue("out", args.out, "a folder")
     out = Path(args.out) if args.out else _default_folder(preset, config)
-    expand(config.datasets)  # a wrong name is said before seconds of loading
+    expand(config.datasets)  # a wrong name is refused before seconds of loading
     models.quiet_transformers()
     if args.dry_run:
         forecast = estimate(config, out)

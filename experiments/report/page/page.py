@@ -22,6 +22,7 @@ from experiments.store.files.filesystem import require_file, write_atomically
 
 if TYPE_CHECKING:
     from experiments.report.report import Report
+    from experiments.store.store import Store
 
 NAME = "report.html"
 
@@ -48,6 +49,7 @@ class PageFile:
 def write(
     path: Path,
     report: Report,
+    store: Store,
     sets: Sequence[ChartSet],
     tables: Sequence[Grid],
     about: Mapping[str, Any],
@@ -55,7 +57,7 @@ def write(
 ) -> PageFile:
     """Write a report as one HTML page, atomically, with at most `most` bytes of traces."""
     require_file(path, "page")
-    packed = pack(report.study.store, report.samples, report.rows, most)
+    packed = pack(store, report.samples, report.rows, most)
     names = ["index", *(f"problem-{at}" for at in range(len(packed.blocks)))]
     blocks = "\n".join(
         f'<script type="application/x-lil-traces" id="{name}">{block}</script>'
@@ -81,7 +83,7 @@ def _page(
     style, script = _asset("page.css"), _asset("page.js")
     models = ", ".join(str(model.get("name")) for model in about.get("models", ()))
     charts = [asdict(chart) | {"of": of.subject} for of in sets for chart in of.charts]
-    # Tables of the same columns stand side by side where there is room.
+    # Tables of the same columns are side by side where there is room.
     groups = itertools.groupby(enumerate(tables), key=lambda numbered: numbered[1].columns)
     grids = ("".join(html_table(grid, at) for at, grid in group) for _, group in groups)
     shown = f"All {packed.of:,} runs that have a text."
@@ -109,7 +111,7 @@ def _asset(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """What a browser is told to expect of the one style and the one script it may run."""
+    """The digest by which a browser accepts the page's style or script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 

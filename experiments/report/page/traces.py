@@ -48,7 +48,7 @@ class TraceBlocks:
 
     @property
     def size(self) -> int:
-        """Characters of all of it, with what stands around each block on the page."""
+        """Characters of all of it, with what is around each block on the page."""
         return sum(len(block) + _AROUND for block in [self.index, *self.blocks])
 
 

@@ -147,7 +147,7 @@ def _cost_cells(row: ReportRow) -> list[TableCell]:
     if row.is_baseline:
         both, keys = _EMPTY, large(row.keys_read_per_solved)
     if row.accuracy.estimate == 0:
-        keys = TableCell("none solved")  # so that no cost can be given
+        keys = TableCell("none solved")  # so that there is no cost
     packed = number(row.compression_ratio.estimate, ".2f")
     return [both, n, keys, packed, whole_percent(row.repetition_rate)]
 

@@ -11,10 +11,10 @@ MISSING = "—"
 
 @dataclass(frozen=True)
 class TableCell:
-    """What stands in one place of a table, in no markup yet.
+    """A cell of a table, in no markup yet.
 
     Attributes:
-        value: the number, or what stands for it.
+        value: the number, or words in its place.
         interval: its 95% interval in brackets, or nothing.
         bold: the interval leaves out no change.
         star: a test is significant; None where nothing is tested in this column.

@@ -44,7 +44,7 @@ class Grid:
 
     @property
     def explanation(self) -> str:
-        """What stands below it."""
+        """The note below it."""
         return "; ".join(part for part in (*self.notes, self.caption) if part)
 
     def shown_labels(self, at: int) -> tuple[str, ...]:

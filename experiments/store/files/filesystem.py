@@ -31,7 +31,7 @@ def filesystem_errors(path: Path) -> Iterator[None]:
 
 
 def require_file(path: Path, field: str = "out") -> None:
-    """Refuse to write where something else than a file stands: replaced, a device is gone."""
+    """Refuse to write where something else than a file is: replaced, a device is gone."""
     try:
         there = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -46,7 +46,7 @@ def require_file(path: Path, field: str = "out") -> None:
 
 @contextmanager
 def whole_file(target: Path, *, through_links: bool = True) -> Iterator[Path]:
-    """A path beside the target to write to; moved into its place when all went well.
+    """A path next to the target to write to; moved into its place when all went well.
 
     After a kill or on a full disk a reader sees the old file or the new one. A kill leaves a hidden
     file. `through_links` writes what a link names.

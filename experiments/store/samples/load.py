@@ -1,4 +1,4 @@
-"""Samples of a study, from its traces or from the cache beside them.
+"""Samples of a study, from its traces or from their cache.
 
 A file of the cache holds the samples of one configuration, under a digest of all that they follow
 from and `VERSION`. Whoever deletes it loses nothing but time.

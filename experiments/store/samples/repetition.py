@@ -15,7 +15,7 @@ PASSAGE, SHORTEST, SHARE = 16, 100, 0.95
 
 
 def repeats(tokens: Sequence[int], times: int = 20) -> bool:
-    """Whether some block of tokens, of any length from 1, stands at least `times` times in a row.
+    """Whether some block of tokens, of any length from 1, occurs at least `times` times in a row.
 
     The LZ penalty's paper (arXiv 2504.20131) calls any substring repeated at least 20 times a
     degenerate repetition, and does not say that the repeats touch; here they must.

@@ -39,8 +39,8 @@ class Sample:
 
     Units: tokens, seconds, bytes. `keys_read` is summed over steps, layers and KV heads (page
     bounds and representatives in key equivalents); `keys_read_mean` and `keys_read_max` are keys
-    per decode step over sparsified layers and query heads. `cache_byte_sec` is bytes held times
-    seconds held. `curve` holds (tokens, original bytes, compressed bytes) of the output alone.
+    per decode step over sparsified layers and query heads. `cache_byte_sec` is bytes of the cache
+    times seconds. `curve` holds (tokens, original bytes, compressed bytes) of the output alone.
 
     Wasted is what `repetition.exact` and `repetition.tolerant` count of a trace that the cap cut
     and that is not solved; a detector leaves what was decoded until it fired. `at_positions`: it
@@ -81,7 +81,7 @@ class Sample:
     batch_size: int | None = None  # rows decoded together
     workers: int = 1  # that decoded at the same time, and may have shared a machine
     record: str | None = None  # id of the stored record it was read from
-    # Tokens that only said again what stood there, before the cap and left by the detector.
+    # Tokens that only repeated earlier ones, before the cap and left by the detector.
     wasted_loop: int | None = None
     wasted_tail: int | None = None
     role: Role = "method"  # or "control", "null": what its backend is compared for
@@ -89,12 +89,12 @@ class Sample:
     shorter: tuple[Shorter, ...] = ()  # the same at smaller caps, the smallest first
     at_positions: bool = False
     gold: str | None = None  # the accepted answer; several are joined by " or "
-    answer: str | None = None  # as it stands in the text; None where a scorer finds none
-    rule: str | None = None  # that found it, or by which a scorer of one's own accepts the text
+    answer: str | None = None  # as the text has it; None where a scorer finds none
+    rule: str | None = None  # that read it, or by which a scorer of one's own accepts the text
 
     @property
     def paid_tokens(self) -> int | None:
-        """Tokens that were decoded, kept or not."""
+        """Tokens that were decoded, even if a detector dropped them."""
         return None if self.tokens is None else self.tokens + self.dropped_tokens
 
     @property

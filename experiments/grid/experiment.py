@@ -51,13 +51,14 @@ class Experiment:
     @classmethod
     def from_config(cls, config: Config, *, local_only: bool = False) -> Experiment:
         """Build everything, and refuse the first thing that cannot be used."""
+        names = expand(config.datasets)  # before seconds of loading
         backends = tuple(build_backends(config))
         penalties = tuple(build_penalties(config))
         detectors = tuple(build_detectors(config))
         scoring.loaded(config.scorer)
         unknown: list[str] = []
         sources = _sources(config, local_only, unknown)
-        datasets, sizes = _datasets(config, local_only, unknown)
+        datasets, sizes = _datasets(config, names, local_only, unknown)
         scorers = scoring.loaded(
             *{i.scorer for dataset in datasets.values() for i in dataset.items}
         )
@@ -143,11 +144,11 @@ def _sources(config: Config, local_only: bool, unknown: list[str]) -> dict[str, 
 
 
 def _datasets(
-    config: Config, local_only: bool, unknown: list[str]
+    config: Config, names: Sequence[str], local_only: bool, unknown: list[str]
 ) -> tuple[dict[str, data.DataSet], dict[str, int]]:
     choice = data.ProblemChoice.of(config)
     datasets, sizes = {}, {}
-    for name in expand(config.datasets):
+    for name in names:
         if local_only and name in SIZES:
             left = SIZES[name] - config.offset
             if left <= 0:

@@ -19,7 +19,7 @@ from experiments.cli.reporting import Outputs, add_figure_flags, check_outputs, 
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.grid import models
 from experiments.grid.config import Config
-from experiments.grid.data.sets import expand, labels
+from experiments.grid.data.sets import labels
 from experiments.grid.experiment import Experiment
 from experiments.grid.identity import digest
 from experiments.grid.presets import load
@@ -83,7 +83,6 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     if args.out == "":
         raise InvalidValue("out", args.out, "a folder")
     out = Path(args.out) if args.out else _default_folder(preset, config)
-    expand(config.datasets)  # a wrong name is refused before seconds of loading
     models.quiet_transformers()
     if args.dry_run:
         forecast = estimate(config, out)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -34,12 +36,20 @@ def test_ties_fall_as_in_the_oracle(case: Case) -> None:
     check(case)
 
 
-@pytest.mark.parametrize("method", ["full", "sink", "h2o", "quest", "infllm"])
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("full", {}),
+        ("sink", {"budget": 32}),
+        ("h2o", {"budget": 32}),
+        ("h2o", {"budget": 32, "decay": 0.8}),
+        ("quest", {"budget": 32, "dense_layers": 0}),
+        ("infllm", {"budget": 32}),
+    ],
+)
 @torch.no_grad()
-def test_a_prompt_in_chunks(method: str) -> None:
+def test_a_prompt_in_chunks(method: str, params: dict[str, Any]) -> None:
     """T > 1 on a held cache: queries see everything held; evicting methods cut after each chunk."""
-    params = {} if method == "full" else {"budget": 32}
-    params |= {"dense_layers": 0} if method == "quest" else {}
     model = tiny_model("qwen3", (4, 2), 2, torch.float64)
     lengths = (20, 33, 2, *(1,) * 30)
     tokens = np.random.default_rng(5).integers(0, VOCABULARY, sum(lengths)).tolist()

@@ -60,6 +60,8 @@ def test_length_ratio_is_of_mean_logs_that_the_cap_clips() -> None:
     assert row.mean_tokens.estimate == pytest.approx(950 / 3)
     free = row_of(full + small, factor=None, backend="h2o")
     assert free.length_ratio.estimate == pytest.approx(gmean(1.5, 2.5, 0.75))
+    short = row_of([*full, sparse(0, tokens=10), *small[1:]], backend="h2o")
+    assert short.length_ratio.estimate == pytest.approx(gmean(0.5, 2.0, 0.75))
 
 
 def test_full_attention_cut_at_its_own_cap_is_in_no_ratio() -> None:
@@ -180,6 +182,23 @@ def test_a_smaller_cap_reads_the_same_samples() -> None:
     assert (cap.accuracy_change.lost, cap.solved_by_both) == (4, 2)
     assert "longer" in row.claims
     assert "longer" in cap.claims
+
+
+def test_controls_do_not_weaken_what_is_claimed_of_methods() -> None:
+    """Each role is a family of its own: controls that change nothing raise no method's p."""
+    full = [sample(i) for i in range(7)]
+    method = [sparse(i, tokens=150 + i) for i in range(7)]
+    alone = row_of(full + method, backend="h2o")
+    controls = [
+        replace(
+            sparse(i, budget=budget, tokens=101 - 2 * (i % 2)), backend="random", role="control"
+        )
+        for budget in range(16, 96, 16)
+        for i in range(7)
+    ]
+    row = row_of(full + method + controls, backend="h2o")
+    assert "longer" in row.claims
+    assert row.claims == alone.claims
 
 
 def test_claims_need_six_problems_a_margin_and_what_chance_does_not_do() -> None:

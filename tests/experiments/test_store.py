@@ -135,6 +135,17 @@ def test_every_flipped_byte_is_reported_and_costs_one_record(tmp_path: Path) -> 
             assert record.values() == _trace(*range(record.meta["tokens"]))
 
 
+def test_lost_bytes_cost_the_record_that_lost_them(tmp_path: Path) -> None:
+    file = _fill(tmp_path, 3)
+    whole = file.read_bytes()
+    for begin in _boundaries(whole)[:2]:
+        at = begin + records.HEAD.size + 8
+        file.write_bytes(whole[:at] + whole[at + 10 :])
+        store = Store(tmp_path)
+        assert len(store) == 2, begin
+        assert store.notices, begin
+
+
 def test_a_trace_beats_a_failure_and_a_longer_trace_a_shorter_one(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.append(_id(1), _failure(), None)

@@ -141,7 +141,9 @@ def test_a_replaced_row_is_the_newcomer_alone(backend: attention.Backend) -> Non
             assert ours[2] == want[0], name
 
 
-@pytest.mark.parametrize("backend", [*FIRST, attention.InfLLM(budget=64)], ids=str)
+@pytest.mark.parametrize(
+    "backend", [*FIRST, attention.InfLLM(budget=64, far_position="absolute")], ids=str
+)
 def test_what_reads_all_keys_counts_all_and_no_more(backend: attention.Backend) -> None:
     """While a method is exact, a step costs the keys of full attention."""
     m = tiny_model()

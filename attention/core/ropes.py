@@ -15,6 +15,11 @@ from attention.errors import InvalidValue
 Turn = tuple[Tensor, Tensor]
 
 
+def follows_length(kind: Any) -> bool:
+    """Whether frequencies of an embedding of this kind follow the length of a text."""
+    return isinstance(kind, str) and ("dynamic" in kind or kind == "longrope")
+
+
 class Rope:
     """The model's rotary module, asked for cos and sin so that its scaling is honoured.
 
@@ -49,7 +54,7 @@ class Rope:
             raise InvalidValue(
                 "model", type(self.module).__name__, f"one rotary embedding, for {method}"
             )
-        if "dynamic" in kind or kind == "longrope":
+        if follows_length(kind):
             raise InvalidValue(
                 "rope_type",
                 kind,

@@ -352,7 +352,8 @@ class KeepAll(Layer):
         square = not step.past.any() and not step.padded
         if not square:
             k, v = (x.data[:, :, : step.longest] for x in (self.k, self.v))
-        return dense(q, k, v, scaling, last, square, self.geometry.sink_logits)
+        sinks, window = self.geometry.sink_logits, self.geometry.model_window
+        return dense(q, k, v, scaling, last, square, sink_logits=sinks, window=window)
 
     def fill(self, k: Tensor, v: Tensor) -> None:
         """Hold these tokens, (B, Hkv, n, D), keys roped."""

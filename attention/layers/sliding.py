@@ -10,7 +10,20 @@ from attention.core.kernels import dense, group
 from attention.core.step import Counts, Step
 from attention.engines import QKV
 from attention.errors import InvalidValue
-from attention.layers.layer import Geometry, Layer, Method
+from attention.layers.layer import Geometry, KeepAll, Layer, Method
+
+
+class DraftedLayer(KeepAll):
+    """The same where drafts may be taken back: every token stays, and the window is read."""
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        return self.prefill(q, k, v, scaling, step)
+
+    def reads(self, seen: Counts) -> Counts:
+        return np.minimum(seen, self.geometry.model_window or 0)
+
+    def read_positions(self, row: int, seen: int) -> Tensor:
+        return self.kept_positions(row, seen)[:, -(self.geometry.model_window or 0) :]
 
 
 class SlidingLayer(Layer):

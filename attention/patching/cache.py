@@ -17,9 +17,10 @@ from attention.core.step import Counts, Step
 from attention.engines import select
 from attention.errors import InvalidValue, check_int
 from attention.layers.layer import Geometry, Layer, Method
+from attention.layers.sliding import DraftedLayer
 from attention.patching.positions import check_kind, new_tokens, open_step
 from attention.patching.recurrent import StateCache
-from attention.patching.rows import RowCounts, row_index, taken_over
+from attention.patching.rows import Flags, RowCounts, row_index, taken_over
 from attention.patching.session import Session
 from attention.patching.stats import CacheStats, RowStats, cache_stats, row_stats
 
@@ -62,8 +63,9 @@ class AttentionCache(StateCache):
         self._drafting = False  # whether `generate` is going to draft tokens
         self._drafts = 0  # newest columns of the coming forward that are drafts
         self._dense = False  # whether forwards read all their tokens as a prompt is read
+        self._beyond: Flags | None = None  # of the coming forward, where the model has a switch
 
-    def new(self, prompts: Sequence[int] | None = None) -> Self:
+    def new(self, prompts: Sequence[int] | None = None, *, beyond: bool = False) -> Self:
         """Another empty cache, valid in the same `with` block.
 
         Args:
@@ -71,6 +73,8 @@ class AttentionCache(StateCache):
                 what comes behind them by decode queries, however it comes. By default a prompt is
                 what comes before the first forward of a single column on top of another one;
                 methods with rules for prompts take the row's first forward for it.
+            beyond: with `prompts`, whether keys are turned for a text beyond `Anatomy.switch`,
+                however short the rows are: they are about to grow beyond it.
 
         Raises:
             InvalidValue: a prompt of no token.
@@ -78,8 +82,48 @@ class AttentionCache(StateCache):
         twin = type(self)(self.session)
         if prompts is not None:
             prompt_lengths = np.array([check_int("prompts", n, 1) for n in prompts], dtype=np.int64)
-            twin._rows = RowCounts.of_prompts(prompt_lengths)
+            twin._rows = RowCounts.of_prompts(prompt_lengths, beyond)
         return twin
+
+    @property
+    def outgrown(self) -> list[int]:
+        """Rows whose next token lies beyond `Anatomy.switch`: they have to be read anew."""
+        rows = self._rows
+        return np.flatnonzero(~rows.beyond & (rows.seen == self.session.anatomy.switch)).tolist()
+
+    def restart(self) -> None:
+        """Forget everything but how long prompts are: the model reads the whole text anew."""
+        prompts = self._rows.prompts
+        self.reset()
+        self._rows = RowCounts.of_prompts(prompts)
+
+    def expect_lengths(self, rows: int, T: int, mask: Tensor | None) -> Counts:
+        """The lengths that a rope follows at T new columns, (B, T): a text ends at each of them.
+
+        A prompt's tokens have the length of the prompt. Beyond `Anatomy.switch` all tokens of a row
+        have one length.
+
+        Raises:
+            InvalidValue: a row grows beyond the switch whose keys are turned for a shorter text.
+        """
+        before = self._rows if self.layers else self._rows.before(rows)
+        new = new_tokens(mask, before.seen, self.columns, T)
+        whole = before.read_whole(new, self._drafts, single=T == 1)
+        ends = (before.seen + new - T)[:, None] + np.arange(1, T + 1)
+        lengths: Counts = np.maximum(ends, np.maximum(whole, 1)[:, None])
+        switch = self.session.anatomy.switch
+        if switch is None:
+            return lengths
+        beyond = before.beyond | (lengths[:, -1] > switch)
+        if (beyond & ~before.beyond & (before.seen > 0)).any():
+            raise InvalidValue(
+                "input_ids",
+                f"tokens beyond the first {switch}",
+                f"texts that are read anew there, as generate() of {self.session.config.model_type}"
+                " and lil.decode do: it turns keys otherwise in longer texts",
+            )
+        self._beyond = beyond
+        return np.broadcast_to(np.where(beyond, switch + 1, 1)[:, None], lengths.shape)
 
     @property
     def backend(self) -> Method:
@@ -181,6 +225,16 @@ class AttentionCache(StateCache):
                 f"drafts of a {self.session.config.model_type}",
                 "none: wrong drafts are taken back, and " + self._cannot_go_back(),
             )
+        slid = any(x.geometry.model_window and not x.keeps_all for x in self.layers)
+        if slid or self.session.anatomy.switch is not None:
+            reason = "this cache holds a text whose first tokens slid out of the model's windows"
+            if not slid:
+                reason = "the model reads longer texts anew, with other keys"
+            raise InvalidValue(
+                "assistant_model or prompt_lookup_num_tokens",
+                f"drafts of a {self.session.config.model_type}",
+                f"none: wrong drafts are taken back, and {reason}",
+            )
         if not self.backend.rewindable:
             raise InvalidValue(
                 "assistant_model or prompt_lookup_num_tokens",
@@ -248,6 +302,8 @@ class AttentionCache(StateCache):
                 q, mask, position_ids, rows, self.columns, self._drafts, self._dense
             )
             self._rows, self._drafts, self._done = rows, 0, 0
+            if self._beyond is not None:
+                self._rows = rows._replace(beyond=self._beyond)
         step = self._step
         if step is None or index != self._done:
             raise RuntimeError(
@@ -269,22 +325,23 @@ class AttentionCache(StateCache):
         return step.decodes(self.backend.exact_until) and len(step.turns) == 1
 
     def _build(self, index: int, q: Tensor, k: Tensor, sink_logits: Tensor | None) -> Layer:
-        return self.backend.build(
-            Geometry(
-                method=self.backend.name,
-                index=index,
-                B=len(q),
-                Hq=q.shape[1],
-                Hkv=k.shape[1],
-                D=k.shape[3],
-                dtype=k.dtype,
-                device=k.device,
-                rope=self.session.ropes[index],
-                model_window=self.session.windows[index],
-                sink_logits=None if sink_logits is None else sink_logits.detach(),
-                engine=select(self.session.engine, k.device, k.dtype),
-            )
+        geometry = Geometry(
+            method=self.backend.name,
+            index=index,
+            B=len(q),
+            Hq=q.shape[1],
+            Hkv=k.shape[1],
+            D=k.shape[3],
+            dtype=k.dtype,
+            device=k.device,
+            rope=self.session.ropes[index],
+            model_window=self.session.windows[index],
+            sink_logits=None if sink_logits is None else sink_logits.detach(),
+            engine=select(self.session.engine, k.device, k.dtype),
         )
+        if self._drafting and geometry.model_window is not None:
+            return DraftedLayer(geometry, self.backend)
+        return self.backend.build(geometry)
 
     # Copies
 
@@ -306,7 +363,7 @@ class AttentionCache(StateCache):
         twin = self.new()
         twin.layers = [layer.copied(index.to(layer.geometry.device)) for layer in self.layers]
         twin.states = self.states.copied(index)
-        twin.columns = self.columns
+        twin.columns, twin._drafting = self.columns, self._drafting
         twin._rows = self._rows.select(index.numpy())
         return twin
 
@@ -425,12 +482,10 @@ class AttentionCache(StateCache):
 
     def _check_source(self, source: AttentionCache) -> None:
         source._idle()
-        if source.session is not self.session:
-            raise InvalidValue(
-                "source",
-                f"a cache of {source.backend.name}",
-                f"a cache of {self.backend.name} from the same `with` block",
-            )
+        if source.session is not self.session or source._drafting != self._drafting:
+            allowed = f"a cache of {self.backend.name} from the same `with` block"
+            allowed += ", in which drafts were taken back as in this one"
+            raise InvalidValue("source", f"a cache of {source.backend.name}", allowed)
 
     # Forgetting the newest tokens
 
@@ -509,6 +564,10 @@ class AttentionCache(StateCache):
             value = f"{int((self._rows.seen[rows] - seen).max())} tokens less"
             allowed = "none less: " + self._cannot_go_back() + "; restore a clone by replace_rows"
             raise InvalidValue(field, value, allowed)
+        switch = self.session.anatomy.switch
+        if switch is not None and (self._rows.beyond[rows] & (seen <= switch)).any():
+            allowed = f"more than {switch}, or the text read anew: keys are turned for a longer one"
+            raise InvalidValue(field, f"{int(seen.min())} tokens left", allowed)
         for layer in self.layers:
             if reason := layer.refuse_crop(self._rows.seen[rows]):
                 raise InvalidValue(field, reason.value, reason.allowed)

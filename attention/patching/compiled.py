@@ -25,6 +25,7 @@ from attention.patching.attention_op import VERSION, constants, exported, operat
 from attention.patching.cache import AttentionCache
 from attention.patching.decode_step import DecodeStep, NotCompiled, probe, quiet
 from attention.patching.graphed import GRAPHS, graphed
+from attention.patching.lengths import following
 from attention.user_cache import UnusableFolder, user_cache
 
 
@@ -76,6 +77,8 @@ def compiled(
             "layers keep states of their own is not compiled"
         )
     reason = refusal(model)
+    if following(model):
+        reason = "its rotary embedding follows the length of each row"
     if reason is not None:
         raise NotCompiled(reason)
     name = key(model, wanted)

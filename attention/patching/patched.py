@@ -22,6 +22,7 @@ from attention.errors import InvalidValue
 from attention.families import check_family
 from attention.layers.layer import Method
 from attention.patching.cache import ATTENTION, TAG, AttentionCache
+from attention.patching.lengths import RowLengths, tokens_shape
 from attention.patching.probe import batched, probed
 from attention.patching.session import Session
 from attention.patching.survey import Anatomy
@@ -120,10 +121,9 @@ def begun(_model: Any, inputs: Any, kwargs: dict[str, Any]) -> None:
     cache = kwargs.get("past_key_values")
     if not isinstance(cache, AttentionCache):
         return
-    tokens = kwargs.get("input_ids", inputs[0] if inputs else None)
-    tokens = kwargs.get("inputs_embeds") if tokens is None else tokens
-    if isinstance(tokens, Tensor):
-        cache.begin(tokens.shape[0], tokens.shape[1], kwargs.get("attention_mask"))
+    shape = tokens_shape(inputs, kwargs)
+    if shape is not None:
+        cache.begin(*shape, kwargs.get("attention_mask"))
 
 
 @uncompiled
@@ -132,6 +132,23 @@ def ended(_model: Any, _inputs: Any, kwargs: dict[str, Any], _output: Any) -> No
     cache = kwargs.get("past_key_values")
     if isinstance(cache, AttentionCache):
         cache.end()
+
+
+def prepared(own: Any, input_ids: Tensor, past_key_values: Any = None, **kwargs: Any) -> Any:
+    """The inputs that `generate` asks a model for which reads its text anew beyond its switch.
+
+    It leaves the cache out there. Ours is emptied instead, and also where a row of a padded batch
+    comes to the switch.
+    """
+    cache = past_key_values if isinstance(past_key_values, AttentionCache) else None
+    if cache is not None and cache.outgrown:
+        past_key_values = None
+        kwargs["next_sequence_length"] = None
+    inputs = own(input_ids, past_key_values=past_key_values, **kwargs)
+    if cache is not None and inputs.get("past_key_values") is None:
+        cache.restart()
+        inputs["past_key_values"] = cache
+    return inputs
 
 
 def check_model(model: Any) -> None:
@@ -242,6 +259,11 @@ class Patch:
         self._before = model.config._attn_implementation
         model.set_attn_implementation(ATTENTION)
         self._hooks = [model.register_forward_pre_hook(announce, with_kwargs=True)]
+        self._hooks += RowLengths().hooks(model)
+        self._own = vars(model).get("prepare_inputs_for_generation")
+        if anatomy.switch is not None:
+            inputs: Any = partial(prepared, model.prepare_inputs_for_generation)
+            vars(model)["prepare_inputs_for_generation"] = inputs
         if anatomy.states:
             inner = model.base_model
             self._hooks += [
@@ -253,6 +275,9 @@ class Patch:
         """Let the model attend as it did."""
         for hook in self._hooks:
             hook.remove()
+        vars(model).pop("prepare_inputs_for_generation", None)
+        if self._own is not None:
+            vars(model)["prepare_inputs_for_generation"] = self._own
         model.set_attn_implementation(self._before)
 
 

@@ -23,6 +23,7 @@ from transformers import Cache, DynamicCache, PreTrainedModel
 
 from attention.errors import InvalidValue
 from attention.families import check_family
+from attention.patching.lengths import following, switch_of, switching_at
 from attention.patching.survey import SURVEY, Anatomy, forward, register, survey, text_of
 
 #: The largest difference of hidden states, as a part of their length, that is rounding of sums.
@@ -35,6 +36,8 @@ _TRIES = 3
 _PARTS = (6, 2, 1)
 # The same for models that cannot go on with several tokens.
 _WHOLE = (8, 1)
+# Where a rope that follows lengths is made to switch: beyond both texts, and between them.
+_FAR, _NEAR = 64, 7
 # Padding before the shorter text.
 _PADDING = 2
 
@@ -132,38 +135,34 @@ Through = Callable[[Anatomy, Sequence[int], int], list[Tensor]]
 def probed(model: PreTrainedModel, through: Through) -> Anatomy:
     """What is known of a model's attention; probed at first use.
 
-    The model is left as it was. The result is remembered as long as the model lives and its
-    config stays the same.
+    The model is left as it was. An anatomy is remembered as long as the model lives and its config,
+    dtypes and device stay the same. A refusal may depend on weights too, so none is remembered.
     """
     check_family(model.config)
+    config = json.dumps(model.config.to_dict(), sort_keys=True, default=str)
+    state = (config, model.device, frozenset(x.dtype for x in model.parameters()))
     known = _KNOWN.get(model)
-    state = json.dumps(model.config.to_dict(), sort_keys=True, default=str)
     if known is None or known[0] != state:
         known = _KNOWN[model] = state, _found(model, through)
-    if isinstance(known[1], InvalidValue):
-        raise InvalidValue(known[1].field, known[1].value, known[1].allowed)
     return known[1]
 
 
-def _found(model: PreTrainedModel, through: Through) -> Anatomy | InvalidValue:
+def _found(model: PreTrainedModel, through: Through) -> Anatomy:
     family, tries = model.config.model_type, _TRIES if model.dtype.itemsize == 2 else 1
     register()
     try:
         with undisturbed(model):
             with _attending(model, SURVEY):
-                anatomy = survey(model)
+                anatomy = replace(survey(model), switch=switch_of(model))
             for turn in range(tries):
                 difference, parts = _differs(model, anatomy, through, turn)
                 if difference <= TOLERANCE.get(model.dtype, 0.0):
                     return replace(anatomy, difference=difference, parts=parts)
-    except InvalidValue as error:
-        # Without its traceback, which would keep the model.
-        return InvalidValue(error.field, error.value, error.allowed)
-    except torch.OutOfMemoryError:
+    except (InvalidValue, torch.OutOfMemoryError):
         raise
     except (LookupError, AttributeError, RuntimeError, TypeError, ValueError) as error:
-        return _stumbled(family, error)
-    return InvalidValue(
+        raise _stumbled(family, error) from error
+    raise InvalidValue(
         "model",
         family,
         "a model that attends through our cache as by itself: hidden states of a few tokens "
@@ -174,10 +173,36 @@ def _found(model: PreTrainedModel, through: Through) -> Anatomy | InvalidValue:
 def _differs(
     model: PreTrainedModel, anatomy: Anatomy, through: Through, turn: int
 ) -> tuple[float, bool]:
-    """The difference that two texts show, and whether they may be read in parts."""
-    plain = model.config._attn_implementation
+    """The difference that two texts show, and whether they may be read in parts.
+
+    Where a rope follows lengths, below its switch and across it.
+    """
+    ropes = following(model)
+    far, near = (
+        anatomy if anatomy.switch is None else replace(anatomy, switch=at) for at in (_FAR, _NEAR)
+    )
+    with switching_at(ropes, _FAR):
+        difference, parts = _below(model, far, through, turn)
+    if not ropes or difference > TOLERANCE.get(model.dtype, 0.0):
+        return difference, parts
+    with switching_at(ropes, _NEAR):
+        with _attending(model, _plain(model)):
+            wanted = own(model, turn, _WHOLE)
+        return max(difference, difference_of(through(near, _WHOLE, turn), wanted)), parts
+
+
+def _plain(model: PreTrainedModel) -> str:
+    """The model's own attention."""
+    plain: str = model.config._attn_implementation
     if plain == "flex_attention":  # compiled for each shape, which would take a minute
         plain = "sdpa" if model._supports_sdpa else "eager"
+    return plain
+
+
+def _below(
+    model: PreTrainedModel, anatomy: Anatomy, through: Through, turn: int
+) -> tuple[float, bool]:
+    plain = _plain(model)
     with _attending(model, plain):
         wanted = own(model, turn)
     if not all(bool(x.isfinite().all()) for x in wanted):
@@ -230,5 +255,5 @@ def _stumbled(family: str, error: Exception) -> InvalidValue:
     )
 
 
-# The result for each model: its config then, and the anatomy or the reason against it.
-_KNOWN: WeakKeyDictionary[PreTrainedModel, tuple[str, Anatomy | InvalidValue]] = WeakKeyDictionary()
+# The anatomy of each model, with its config, device and dtypes then.
+_KNOWN: WeakKeyDictionary[PreTrainedModel, tuple[Any, Anatomy]] = WeakKeyDictionary()

@@ -29,6 +29,7 @@ class RowCounts(NamedTuple):
         decoded: whether the last token came as a decode query, (B,).
         stated: whether the caller stated `prompts` before the first forward, (B,).
         begun: where the caller stated nothing, whether what comes is output in any case, (B,).
+        beyond: whether keys are turned for a text beyond the model's switch, see `Anatomy`, (B,).
     """
 
     seen: Counts = NONE
@@ -36,19 +37,20 @@ class RowCounts(NamedTuple):
     decoded: Flags = NO_ROW
     stated: Flags = NO_ROW
     begun: Flags = NO_ROW
+    beyond: Flags = NO_ROW
 
     @classmethod
-    def of_prompts(cls, prompts: Counts) -> RowCounts:
+    def of_prompts(cls, prompts: Counts, beyond: bool = False) -> RowCounts:
         """Rows that have seen nothing and whose prompts have so many tokens."""
-        rows = len(prompts)
-        return cls(NONE, prompts, NO_ROW, np.ones(rows, dtype=np.bool_), np.zeros(rows, np.bool_))
+        yes, no = np.ones(len(prompts), np.bool_), np.zeros(len(prompts), np.bool_)
+        return cls(NONE, prompts, NO_ROW, yes, no, yes if beyond else no)
 
     def before(self, rows: int) -> RowCounts:
         """The same before the first forward, of this many rows if the caller stated none."""
         nothing, no = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.bool_)
         if len(self.prompts):
             return self._replace(seen=nothing, decoded=no)
-        return RowCounts(nothing, nothing, no, no, no)
+        return RowCounts(nothing, nothing, no, no, no, no)
 
     def read_whole(self, new: Counts, drafts: int, single: bool) -> Counts:
         """How many of each row's first tokens are read as a prompt, (B,); the others decode.
@@ -73,41 +75,32 @@ class RowCounts(NamedTuple):
         now = self.begun
         if not (step.decode and now.all()):
             now = now | (step.decode & (self.seen > 0)) | (step.behind > 0)
-        rows = RowCounts(step.seen, step.prompt, np.full(step.rows, decoded), self.stated, now)
+        every = np.full(step.rows, decoded)
+        rows = RowCounts(step.seen, step.prompt, every, self.stated, now, self.beyond)
         rows.seen[step.idle], rows.decoded[step.idle] = 0, False
         return rows
 
     def select(self, index: Counts) -> RowCounts:
         """Those of these rows, in this order."""
-        return RowCounts(
-            self.seen[index],
-            self.prompts[index],
-            self.decoded[index],
-            self.stated[index],
-            self.begun[index],
-        )
+        return RowCounts(*(numbers[index] for numbers in self))
 
     def replaced(self, rows: Counts, source: RowCounts, source_rows: Counts) -> RowCounts:
         """The same with rows of another cache in the place of these; they decode nothing yet."""
-        prompts, stated, begun = self.prompts.copy(), self.stated.copy(), self.begun.copy()
-        prompts[rows], stated[rows] = source.prompts[source_rows], source.stated[source_rows]
-        begun[rows] = source.begun[source_rows]
-        changed = self._replace(prompts=prompts, stated=stated, begun=begun)
-        return changed._seeing(rows, source.seen[source_rows])
+        changed = RowCounts(*(numbers.copy() for numbers in self))
+        for numbers, theirs in zip(changed, source, strict=True):
+            numbers[rows] = theirs[source_rows]
+        changed.decoded[rows] = False
+        return changed
 
     def cut(self, rows: Counts, seen: Counts) -> RowCounts:
         """The same with rows[i] having seen seen[i] tokens, none of them by a decode step.
 
         What comes then is output, but in a row that holds nothing any more.
         """
-        begun = self.begun.copy()
-        begun[rows] = seen > 0
-        return self._replace(begun=begun)._seeing(rows, seen)
-
-    def _seeing(self, rows: Counts, seen: Counts) -> RowCounts:
-        every, decoded = self.seen.copy(), self.decoded.copy()
-        every[rows], decoded[rows] = seen, False
-        return self._replace(seen=every, decoded=decoded)
+        changed = RowCounts(*(numbers.copy() for numbers in self))
+        changed.begun[rows] = seen > 0
+        changed.seen[rows], changed.decoded[rows] = seen, False
+        return changed
 
     def undecoded(self) -> RowCounts:
         """The same with no row decoded yet."""

@@ -56,6 +56,8 @@ class Anatomy:
             state.
         parts: whether several tokens on top of others are read as the model reads them in one
             forward; false where layers drop the state they had.
+        switch: tokens beyond which the model reads its text anew, with keys turned otherwise, as
+            Phi-3 does; None where it never does.
     """
 
     layers: int
@@ -66,6 +68,7 @@ class Anatomy:
     states: tuple[int, ...]
     difference: float = 0.0
     parts: bool = True
+    switch: int | None = None
     places: Mapping[int, int] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -20,8 +20,10 @@ from attention import Backend
 from attention.errors import InvalidValue, check_int
 from experiments.evals.model_args import GenerationArguments, Until, configuration, text_before
 from experiments.grid import models
+from experiments.grid.data.prompts import template_values, unknown_value
 from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import build_backends, build_penalties
+from lil.decoding.options import encode, positions_of
 
 #: What is added up over all generations and stands in the harness's results.
 _COSTS = ("tokens", "decoded_tokens", "prefill_sec", "decode_sec")
@@ -39,6 +41,9 @@ class LilLM(TemplateLM):
         max_length: most tokens of context and generation, the model's positions by default; longer
             contexts lose their beginning, as under the harness's own models.
         batch_size: rows decoded together; "auto" takes the preset's.
+        think_end_token: text or id behind which an answer begins: what stands before its last
+            occurrence is left out of what a task sees.
+        enable_thinking, chat_template_args: values for the chat template.
         arguments: see `experiments.evals.model_args.configuration`.
     """
 
@@ -49,9 +54,17 @@ class LilLM(TemplateLM):
         max_length: int | None = None,
         batch_size: int | str | None = None,
         max_batch_size: int | None = None,  # noqa: ARG002 - the harness names it always
+        think_end_token: str | int | None = None,
+        enable_thinking: bool | None = None,
+        chat_template_args: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
         super().__init__()
+        values = dict(chat_template_args or {})
+        if enable_thinking is not None:
+            values["enable_thinking"] = enable_thinking
+        if values:
+            arguments["template_values"] = values
         if batch_size is not None and not str(batch_size).startswith("auto"):
             arguments["batch_size"] = batch_size
         self.settings = configuration({"pretrained": pretrained, **arguments})
@@ -67,9 +80,10 @@ class LilLM(TemplateLM):
         with self.method.on(self.loaded.model, self.settings.engine):
             pass  # a family it does not work with is refused now
         self.tokenizer = self.loaded.tokenizer
+        self.template_values = template_values(self.settings.template_values)
+        self.thinking_end = self._ending(think_end_token)
         self.max_gen_toks = check_int("max_gen_toks", max_gen_toks, 1)
-        config = self.loaded.model.config.get_text_config()
-        positions = getattr(config, "max_position_embeddings", None)
+        positions = positions_of(self.loaded.model.config)
         self.max_length = check_int("max_length", max_length or positions or 1 << 31, 2)
         self._device = device
         self._finished: Counter[str] = Counter()
@@ -103,6 +117,19 @@ class LilLM(TemplateLM):
         }
         return {"lil": about}
 
+    def _ending(self, token: str | int | None) -> bytes:
+        """The bytes of a text or an id that ends the thinking; none for None."""
+        if token is None:
+            return b""
+        if not str(token).isdigit():
+            return str(token).encode()
+        at = check_int("think_end_token", int(token), 0)
+        table = self.loaded.token_bytes
+        if at >= len(table) or not table[at]:
+            allowed = f"a text, or an id below {len(table)} of a token that has one"
+            raise InvalidValue("think_end_token", token, allowed)
+        return table[at]
+
     @property
     def eot_token_id(self) -> int:
         """The id that ends a text."""
@@ -125,8 +152,7 @@ class LilLM(TemplateLM):
     ) -> list[int]:
         """A text's ids; special tokens as the tokenizer adds them, unless the text has them."""
         if add_special_tokens is None:  # a chat template writes the first one itself
-            bos = self.tokenizer.bos_token
-            add_special_tokens = not (bos and string.startswith(bos))
+            return encode(self.tokenizer, string)
         return list(self.tokenizer(string, add_special_tokens=add_special_tokens)["input_ids"])
 
     def apply_chat_template(
@@ -136,11 +162,14 @@ class LilLM(TemplateLM):
         if not self.tokenizer.chat_template:
             allowed = "a model whose tokenizer has a chat template"
             raise InvalidValue("--apply_chat_template", self.loaded.source.name, allowed)
+        if (wrong := unknown_value(self.tokenizer, self.template_values)) is not None:
+            warnings.warn(f"{wrong.value}: the chat template has no such name", stacklevel=2)
         text: str = self.tokenizer.apply_chat_template(
             chat_history,
             tokenize=False,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=not add_generation_prompt,
+            **self.template_values,
         )
         return text
 
@@ -188,7 +217,8 @@ class LilLM(TemplateLM):
                 )
                 for index, trace in traces:
                     at = places[index]
-                    answers[at] = text_before(trace, generation.until, special)
+                    until = generation.until
+                    answers[at] = text_before(trace, until, special, self.thinking_end)
                     self._finished[trace.finish] += 1
                     for name in _COSTS:
                         self._costs[name] += getattr(trace, name) or 0

@@ -19,7 +19,7 @@ from lil import Detector, Trace, Verdict, Watcher
 #: Arguments and the keys of a configuration they stand for.
 _SAME = (
     *("revision", "dtype", "device", "engine", "threads", "batch_size", "check_every"),
-    *("temperature", "top_k", "top_p", "seed", "weights"),
+    *("temperature", "top_k", "top_p", "seed", "weights", "template_values"),
 )
 _KEYS = {
     "pretrained": "models",
@@ -152,15 +152,21 @@ class UntilWatcher(Watcher[Until]):
         return None
 
 
-def text_before(trace: Trace, strings: Sequence[str], special: Collection[int] = ()) -> str:
-    """A trace's text up to the first of the strings in it."""
+def text_before(
+    trace: Trace, strings: Sequence[str], special: Collection[int] = (), thinking_end: bytes = b""
+) -> str:
+    """A trace's text up to the first of the strings in it, from the last end of thinking on."""
     pieces = trace.text_pieces
     whole = b"".join(pieces)
-    places = [at for string in strings if (at := whole.find(string.encode())) >= 0]
+    thought = thinking_end in whole if thinking_end else False
+    skip = whole.rfind(thinking_end) + len(thinking_end) if thought else 0
+    places = [at for string in strings if (at := whole.find(string.encode(), skip)) >= 0]
     left = min(places, default=len(whole))
     parts = []
     for token, piece in zip(trace.new_ids, pieces, strict=False):  # `eos` is no text
         if token not in special:
-            parts.append(piece[:left])
+            parts.append(piece[skip:left])
         left -= min(left, len(piece))
-    return b"".join(parts).decode(errors="replace")
+        skip -= min(skip, len(piece))
+    text = b"".join(parts).decode(errors="replace")
+    return text.lstrip() if thought else text

@@ -91,6 +91,16 @@ def _columns(key: str, value: object) -> tuple[str, ...]:
     return pairs
 
 
+def _template_values(key: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, Mapping):  # a table of a preset, or of a caller in Python
+        value = [f"{name}={json.dumps(item)}" for name, item in value.items()]
+    pairs = _names_or_none(key, value)
+    names = [name for name, equals, _ in (pair.partition("=") for pair in pairs) if equals]
+    if len(set(names)) < len(pairs) or not all(name.isidentifier() for name in names):
+        raise InvalidValue(key, ",".join(pairs), "NAME=VALUE, each name once")
+    return pairs
+
+
 def _scorer(key: str, value: object) -> str:
     module, colon, name = str(schema.shown(value)).partition(":")
     if module == "gym" and colon:
@@ -201,6 +211,12 @@ class Config:
     )
     system: str | None = _problems(
         None, _text_or_none, "system prompt, for models with a chat template", "TEXT"
+    )
+    template_values: tuple[str, ...] = _problems(
+        (),
+        _template_values,
+        "values for the model's chat template, such as enable_thinking=false",
+        "NAME=VALUE,...",
     )
     backends: tuple[str, ...] = _attention(
         ("full", "h2o", "sink", "quest", "infllm"),

@@ -123,10 +123,10 @@ class Experiment:
         file = self.config.prompt_template
         template = None if file is None else read_template(file)
         datasets = [dataset.about() for dataset in self.datasets.values()]
-        return {
-            "datasets": datasets,
-            "prompt": {"template": template, "system": self.config.system},
-        }
+        prompt: dict[str, Any] = {"template": template, "system": self.config.system}
+        if self.config.template_values:
+            prompt["template_values"] = list(self.config.template_values)
+        return {"datasets": datasets, "prompt": prompt}
 
 
 def _sources(config: Config, local_only: bool, unknown: list[str]) -> dict[str, models.ModelSource]:

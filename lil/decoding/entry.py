@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -69,6 +70,7 @@ def stream(
         FloatingPointError: the model's scores are not finite.
     """
     options = with_options(options, spelled)
+    _say_unused(getattr(model, "generation_config", None), options)
     if model.training:
         raise InvalidValue("model", "in training mode", "evaluation mode: call model.eval()")
     table = token_bytes(tokenizer) if options.token_bytes is None else [*options.token_bytes]
@@ -107,6 +109,34 @@ def decode(
     """
     traces = dict(stream(model, tokenizer, prompts, options, **spelled))
     return [traces[index] for index in range(len(prompts))]
+
+
+#: What `generate` follows of a generation config, whatever the sampling, and the penalties of ours
+#: that do the same.
+_SHIPPED = {
+    "repetition_penalty": "repetition",
+    "no_repeat_ngram_size": "no_repeat_ngram",
+    **dict.fromkeys(("encoder_repetition_penalty", "bad_words_ids", "sequence_bias"), ""),
+    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "guidance_scale"), ""),
+    **dict.fromkeys(("min_length", "min_new_tokens", "exponential_decay_length_penalty"), ""),
+    **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id"), ""),
+}
+
+
+def _say_unused(config: Any, options: DecodeOptions) -> None:
+    """Warn, once, of what a model's generation config has and nobody asked for here."""
+    asked = {penalty.name for penalty in options.penalties}
+    unused = {
+        name: value
+        for name, ours in _SHIPPED.items()
+        if (value := getattr(config, name, None)) not in (None, 0, 1, [], {}) and ours not in asked
+    }
+    if unused:
+        named = ", ".join(f"{name}={value}" for name, value in unused.items())
+        ours = ", ".join(f"'{_SHIPPED[name]}'" for name in unused if _SHIPPED[name])
+        how = f" (as a penalty: lil.penalties.get({ours}))" if ours else ""
+        text = f"generation_config has {named}, which generate() follows and lil.decode does not"
+        warnings.warn(text + how, stacklevel=3)
 
 
 def _check_forced(options: DecodeOptions, requests: Sequence[Request]) -> None:

@@ -201,13 +201,16 @@ class DecodeLoop:
     def _parts(self, width: int, cache: AttentionCache) -> list[tuple[int, int]]:
         """First and last column of each part of a prompt; none has one column alone."""
         whole = not cache.backend.reads_parts or not devices.is_synchronous(self.model.device)
-        whole = whole or not cache.session.anatomy.parts
+        anatomy = cache.session.anatomy
+        whole = whole or not anatomy.parts or anatomy.switch is not None
         step = width if whole else PROMPT_COLUMNS
         edges = [*range(0, width - 1, step)] or [0]
         return list(zip(edges, [*edges[1:], width], strict=True))
 
     def _decode(self, batch: Batch) -> Tensor:
         """Read every row's newest token; logits (B, V)."""
+        for place in batch.cache.outgrown:
+            self._read_again(batch, batch.rows[place], int(batch.cache.seen[place]), beyond=True)
         positions = batch.cache.seen[:, None]
         newest = batch.newest[:, None]
         if self.step is not None:
@@ -222,6 +225,15 @@ class DecodeLoop:
                 self.hidden.take(scores, states)
                 return scores
         return self._forward(batch.cache, input_ids=newest, position_ids=positions)
+
+    def _read_again(self, batch: Batch, row: Lane, tokens: int, beyond: bool) -> None:
+        """Read a row's first tokens anew, as a text on one side of the model's switch."""
+        ids = torch.tensor([[*row.prompt_ids, *row.new_ids][:tokens]], device=self.model.device)
+        cache = batch.cache.new(prompts=[len(row.prompt_ids)], beyond=beyond)
+        self._forward(
+            cache, input_ids=ids, position_ids=torch.arange(tokens, device=ids.device)[None]
+        )
+        batch.cache.replace_rows([row.place], cache)
 
     def _forward(self, cache: AttentionCache, **inputs: Tensor) -> Tensor:
         self.hidden.here_only()  # a stream may be drawn from one thread and then from another
@@ -257,8 +269,11 @@ class DecodeLoop:
         started = time.perf_counter()
         state = max(due.cut, 1)
         if state < len(row.new_ids):
-            if batch.cache.rewindable:
-                batch.cache.rewind(row.place, len(row.prompt_ids) + state - 1)
+            tokens, switch = len(row.prompt_ids) + state - 1, batch.cache.session.anatomy.switch
+            if batch.cache.rewindable and switch is not None and tokens <= switch:
+                self._read_again(batch, row, tokens, beyond=False)
+            elif batch.cache.rewindable:
+                batch.cache.rewind(row.place, tokens)
             else:
                 batch.cache.replace_rows([row.place], row.snapshot(due, state))
         row.act(due)

@@ -183,13 +183,19 @@ class Request:
 
 
 def positions_of(config: Any) -> int | None:
-    """Positions of a model of this config, with a stretched rope's; None where it names none."""
+    """Positions of a model of this config, with a stretched rope's; None where it names none.
+
+    Linear and dynamic scaling stretch the positions that the config names, unless it names those of
+    the training too.
+    """
     text = config.get_text_config()
     most = getattr(text, "max_position_embeddings", None)
     if not isinstance(most, int) or most < 1:
         return None
     rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
-    original, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
+    kind = rope.get("rope_type") or rope.get("type")
+    named = most if kind in ("linear", "dynamic") else None
+    original, factor = rope.get("original_max_position_embeddings", named), rope.get("factor")
     if isinstance(original, int) and isinstance(factor, (int, float)):
         return max(most, int(original * factor))
     return most
@@ -247,13 +253,12 @@ def _within(index: int, request: Request, positions: int) -> Request:
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of a prompt with special tokens; the BOS of a chat template is not repeated."""
-    ids: list[int] = tokenizer(text)["input_ids"]
-    bos = getattr(tokenizer, "bos_token", None)
-    if not bos or not text.startswith(bos):
-        return ids
-    plain = tokenizer(text, add_special_tokens=False)["input_ids"]
-    return ids[1:] if ids[1 : len(plain) + 1] == plain else ids
+    """Token ids of a prompt with special tokens; those that it begins with are not repeated."""
+    ids: list[int] = list(tokenizer(text)["input_ids"])
+    plain: list[int] = list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    more = len(ids) - len(plain)
+    before = next((n for n in range(1, more + 1) if ids[n : n + len(plain)] == plain), 0)
+    return ids[before:] if before and plain[:before] == ids[:before] else ids
 
 
 def _require_list(prompts: Any, pad: int | None) -> None:

@@ -101,7 +101,11 @@ class SpeculativeLoop(DecodeLoop):
             model = self.model.config.get_text_config().model_type
             allowed = f"0 for {model}: some of its layers cannot forget drafts again"
             raise InvalidValue("speculate", self.shared.options.speculate, allowed)
-        options = self.shared.options
+        options, switch = self.shared.options, session.anatomy.switch
+        longest = max(len(x.prompt_ids) + (x.max_new_tokens or 0) for _, x in self.queue)
+        if switch is not None and longest > switch:
+            allowed = f"0 for texts of more than {switch} tokens, which this model reads anew"
+            raise InvalidValue("speculate", options.speculate, allowed)
         with ExitStack() as blocks:
             if not options.drafts_in_place:
                 cache = blocks.enter_context(options.backend.on(self.model, options.engine))

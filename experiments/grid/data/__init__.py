@@ -52,12 +52,14 @@ class Item:
     chat: bool
     system: str | None = None
     messages: tuple[tuple[str, str], ...] = ()
+    template_values: tuple[str, ...] = ()
 
     def prompt_ids(self, tokenizer: Any) -> list[int]:
         """The prompt as the model sees it, in token ids."""
+        values = prompts.template_values(self.template_values)
         if self.messages:
-            return prompts.chat_ids(tokenizer, self.messages, self.system)
-        return prompts.token_ids(tokenizer, self.message, self.chat, self.system)
+            return prompts.chat_ids(tokenizer, self.messages, self.system, values)
+        return prompts.token_ids(tokenizer, self.message, self.chat, self.system, values)
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class ProblemChoice:
     system: str | None = None
     revisions: Mapping[str, str] = field(default_factory=dict)
     offset: int = 0
+    template_values: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, config: Config) -> ProblemChoice:
@@ -88,6 +91,7 @@ class ProblemChoice:
             config.system,
             dict(filter(all, map(split_revision, config.datasets))),
             config.offset,
+            config.template_values,
         )
 
 
@@ -165,7 +169,8 @@ def typed(text: str, choice: ProblemChoice) -> Item:
     message = text
     if choice.template is not None:
         message = prompts.fill(choice.template, choice.prompt_template, text, {}, None)
-    return Item("prompt", text, None, "none", message, True, choice.system)
+    values = choice.template_values
+    return Item("prompt", text, None, "none", message, True, choice.system, (), values)
 
 
 def _of_level(limit: int | None, choice: ProblemChoice) -> range:
@@ -258,7 +263,8 @@ def _put(
     scorer = _scorer(dataset, texts, raw, gold, choice)
     gold = None if scorer == "none" else gold
     chat = not raw or choice.template is not None
-    return Item(id_, question, gold, scorer, message, chat, choice.system, messages)
+    put = (message, chat, choice.system, messages, choice.template_values)
+    return Item(id_, question, gold, scorer, *put)
 
 
 def _scorer(

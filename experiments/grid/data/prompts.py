@@ -6,11 +6,14 @@ the data set. Braces that are meant, as in `\boxed{}`, are written twice: `\boxe
 
 from __future__ import annotations
 
+import inspect
+import re
 import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from attention import spec
 from attention.errors import InvalidValue
 
 #: The paper prints no prompt; this is the instruction its reasoning models were published with.
@@ -49,10 +52,10 @@ def _names(text: str, file: str) -> list[str]:
         allowed = f"braces that are meant written twice, {{{{ and }}}} ({error})"
         raise InvalidValue("prompt_template", file, allowed) from error
     names = []
-    for _, name, spec, conversion in parts:
+    for _, name, form, conversion in parts:
         if name is not None:
             how = f"!{conversion}" if conversion else ""
-            names.append(name + how + (f":{spec}" if spec else ""))
+            names.append(name + how + (f":{form}" if form else ""))
     return names
 
 
@@ -77,36 +80,70 @@ def fill(
     )
 
 
-def token_ids(tokenizer: Any, message: str, chat: bool, system: str | None) -> list[int]:
-    """A prompt as the model sees it."""
-    if system is not None and not (chat and tokenizer.chat_template):
+def template_values(pairs: Sequence[str]) -> dict[str, Any]:
+    """Values for a chat template, of texts NAME=VALUE: as TOML or Python has them, else texts."""
+    named = (pair.split("=", 1) for pair in pairs)
+    words = {"True": True, "False": False}
+    return {name: words.get(raw, spec.value(raw)) for name, raw in named}
+
+
+def token_ids(
+    tokenizer: Any, message: str, chat: bool, system: str | None, values: Mapping[str, Any]
+) -> list[int]:
+    """A prompt as the model sees it; `values` are for its chat template."""
+    if (system is not None or values) and not (chat and tokenizer.chat_template):
+        field, given = ("system", system) if system is not None else ("template_values", [*values])
         why = "the tokenizer has none" if chat else "prompts used as they are go through none"
-        allowed = f"no system prompt without a chat template: {why} (write it into the template)"
-        raise InvalidValue("system", system, allowed)
+        allowed = f"none without a chat template: {why} (write it into the prompt template)"
+        raise InvalidValue(field, given, allowed)
     if not chat or not tokenizer.chat_template:
-        begun = tokenizer.bos_token is not None and message.startswith(tokenizer.bos_token)
-        return list(tokenizer(message, add_special_tokens=not begun)["input_ids"])
-    return _rendered(tokenizer, [("user", message)], system)
+        from lil.decoding.options import encode
+
+        return encode(tokenizer, message)
+    return _rendered(tokenizer, [("user", message)], system, values)
 
 
-def chat_ids(tokenizer: Any, messages: Sequence[tuple[str, str]], system: str | None) -> list[int]:
+def chat_ids(
+    tokenizer: Any,
+    messages: Sequence[tuple[str, str]],
+    system: str | None,
+    values: Mapping[str, Any],
+) -> list[int]:
     """A chat as the model sees it, its own turn next."""
     if not tokenizer.chat_template:
         allowed = "a model with a chat template for a column of messages: the tokenizer has none"
         raise InvalidValue("messages", messages[-1][1][:60], allowed)
     if system is not None and any(role == "system" for role, _ in messages):
         raise InvalidValue("system", system, "none: the messages have a system prompt of their own")
-    return _rendered(tokenizer, messages, system, own=True)
+    return _rendered(tokenizer, messages, system, values, own=True)
+
+
+def unknown_value(tokenizer: Any, values: Mapping[str, Any]) -> InvalidValue | None:
+    """Why a chat template takes no value of one of these names; None where it takes all."""
+    names = set(re.findall(r"[^\W\d]\w*", str(tokenizer.chat_template)))
+    names -= {*inspect.signature(tokenizer.apply_chat_template).parameters, "messages"}
+    wrong = next((name for name in values if name not in names), None)
+    if wrong is None:
+        return None
+    return InvalidValue("template_values", wrong, "a name in the model's chat template", names)
 
 
 def _rendered(
-    tokenizer: Any, messages: Sequence[tuple[str, str]], system: str | None, own: bool = False
+    tokenizer: Any,
+    messages: Sequence[tuple[str, str]],
+    system: str | None,
+    values: Mapping[str, Any],
+    own: bool = False,
 ) -> list[int]:
     """Messages in the tokenizer's chat template; `own` says that they are the user's own."""
+    if (wrong := unknown_value(tokenizer, values)) is not None:
+        raise wrong
     chat = [] if system is None else [{"role": "system", "content": system}]
     chat += [{"role": role, "content": content} for role, content in messages]
     try:
-        rendered = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+        rendered = tokenizer.apply_chat_template(
+            chat, add_generation_prompt=True, tokenize=False, **values
+        )
     except Exception as error:  # a template may raise what it likes
         if own:
             allowed = f"messages that the model's chat template takes ({error})"

@@ -119,6 +119,19 @@ def test_a_model_is_probed_once_and_again_when_its_config_changes(
     assert len(counted) == 2
 
 
+def test_a_refusal_is_found_out_anew() -> None:
+    m = tiny_model().__class__(tiny_model().config).double().eval()
+    weight = m.model.layers[0].mlp.up_proj.weight
+    before = weight.detach().clone()
+    with torch.no_grad():
+        weight.fill_(float("nan"))
+    refused(m, "finite")
+    with torch.no_grad():
+        weight.copy_(before)
+    with attention.Full().on(m):
+        pass
+
+
 @pytest.mark.parametrize("family", ["gemma3_text", pytest.param("qwen3_next", marks=common_cache)])
 def test_a_probe_leaves_nothing_behind(family: str) -> None:
     m = wild(family, torch.float32).train()

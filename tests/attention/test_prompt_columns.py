@@ -17,6 +17,7 @@ from attention.patching.cache import AttentionCache
 from attention.testing.driving import decode, left_padded, prefill
 from attention.testing.driving import text as tokens
 from tests.attention.oracles.models import tiny_model
+from tests.attention.zoo import WINDOW, animal
 
 # Rows differ in length; one has its prompt end where another's goes on.
 PROMPTS = (7, 20, 13)
@@ -130,6 +131,16 @@ def test_drafts_are_verified_by_decode_queries(backend: attention.Backend) -> No
         prompt_lengths = cache.new(prompts=[24])
         assert torch.equal(generated(m, prompt_lengths, **guesses[0]), want)
     assert not torch.equal(full, want)
+
+
+@pytest.mark.parametrize("backend", [attention.Full(), attention.Quest(budget=8, page=4)], ids=str)
+def test_drafts_are_taken_back_behind_a_window(backend: attention.Backend) -> None:
+    m = animal("gemma3")
+    with backend.on(m) as cache:
+        want = generated(m, cache.new())
+        for guess in ({"assistant_model": animal("llama")}, {"prompt_lookup_num_tokens": 3}):
+            assert torch.equal(generated(m, drafted := cache.new(), **guess), want)
+        assert drafted.row_stats().sliding_read_mean.tolist() == [WINDOW]
 
 
 @pytest.mark.parametrize("guess", GUESSES)

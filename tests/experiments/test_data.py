@@ -479,6 +479,26 @@ def test_a_system_prompt_needs_a_chat_template(own_file: Path) -> None:
         raw.prompt_ids(tokenizer)
 
 
+def test_values_reach_the_chat_template_and_a_runs_identity(own_file: Path) -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = TEMPLATE + "{% if not brief %} 1 2{% endif %}"
+    columns = {"columns": "question=q,answer=gold"}
+    (plain, *_) = _configured(own_file, **columns)
+    ids = plain.prompt_ids(tokenizer)
+    for value in ("brief=true", "brief=True", {"brief": True}, ["brief=true"]):
+        (item, *_) = _configured(own_file, **columns, template_values=value)
+        assert item.prompt_ids(tokenizer) == ids[: -len(tokenizer(" 1 2")["input_ids"])]
+    (item, *_) = _configured(own_file, **columns, template_values="breif=true")
+    with pytest.raises(InvalidValue, match=r"template_values = 'breif'.*chat template.*brief"):
+        item.prompt_ids(tokenizer)
+    tokenizer.chat_template = None
+    with pytest.raises(InvalidValue, match="the tokenizer has none"):
+        item.prompt_ids(tokenizer)
+    for wrong in ("brief", "brief=1,brief=2", "1=2"):
+        with pytest.raises(InvalidValue, match="NAME=VALUE"):
+            _configured(own_file, **columns, template_values=wrong)
+
+
 def test_messages_go_through_the_chat_template(tmp_path: Path) -> None:
     turns = [*CHAT, {"role": "user", "content": "4 5"}]
     file = _file(tmp_path / "chat.jsonl", {"messages": turns, "answer": "9"})

@@ -37,20 +37,18 @@ def check_family(config: Any) -> None:
         )
     chunked = "chunked_attention" in (getattr(config, "layer_types", None) or ())
     if chunked and getattr(config, "attention_chunk_size", None):
-        raise InvalidValue(
-            "layer_types",
-            ["chunked_attention"],
+        allowed = (
             "layers that attend to all earlier tokens or slide a window: these of "
-            f"{family} attend within chunks of {config.attention_chunk_size} tokens",
+            f"{family} attend within chunks of {config.attention_chunk_size} tokens"
         )
+        raise InvalidValue("layer_types", ["chunked_attention"], allowed)
     rank = getattr(config, "kv_lora_rank", None)
     if rank:
-        raise InvalidValue(
-            "kv_lora_rank",
-            rank,
+        allowed = (
             f"None: {family} makes the keys and values of all heads from one latent vector (MLA), "
-            "which is what there is to keep; budgets are of keys of heads",
+            "which is what there is to keep; budgets are of keys of heads"
         )
+        raise InvalidValue("kv_lora_rank", rank, allowed)
     shared = getattr(config, "num_kv_shared_layers", None)
     if shared:
         raise InvalidValue(

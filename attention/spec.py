@@ -73,11 +73,7 @@ class Spec:
 
 
 def parse(
-    text: str,
-    kind: str,
-    example: str,
-    actions: Collection[str] = (),
-    shipped: Collection[str] = (),
+    text: str, kind: str, example: str, actions: Collection[str] = (), shipped: Collection[str] = ()
 ) -> Spec:
     """What an entry asks for.
 

@@ -55,11 +55,8 @@ class Rope:
                 "model", type(self.module).__name__, f"one rotary embedding, for {method}"
             )
         if follows_length(kind):
-            raise InvalidValue(
-                "rope_type",
-                kind,
-                f"frequencies that do not change with length: {method} turns stored keys",
-            )
+            allowed = f"frequencies that do not change with length: {method} turns stored keys"
+            raise InvalidValue("rope_type", kind, allowed)
 
     def angles(self, positions: Tensor | range, like: Tensor) -> Turn:
         """cos and sin at these positions, (B or 1, N) to (B or 1, 1, N, rotated part of D)."""
@@ -72,11 +69,7 @@ class Rope:
         return cos.to(wide).unsqueeze(1), sin.to(wide).unsqueeze(1)
 
     def turn(
-        self,
-        start: Tensor | range,
-        end: Tensor | range,
-        like: Tensor,
-        below: int | None = None,
+        self, start: Tensor | range, end: Tensor | range, like: Tensor, below: int | None = None
     ) -> Turn:
         """The rotation that takes a vector roped at `start` to what it would be at `end`: cos, and
         the sin that the other number of a pair is multiplied with, negative in the first half.

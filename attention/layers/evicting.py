@@ -114,9 +114,7 @@ class Evicting(Bounded):
     def loser(self, S: int, step: Step) -> Tensor:
         """The slot the next token overwrites, (B, Hkv, 1)."""
         lost = self.geometry.engine.lowest(
-            self.kept_or(self.worth(S, step), step),
-            _first(self.position.data, S),
-            self.stays(step),
+            self.kept_or(self.worth(S, step), step), _first(self.position.data, S), self.stays(step)
         )
         if step.memo(("all full", self.limit), lambda: bool((step.seen >= self.limit).all())):
             return lost
@@ -149,11 +147,7 @@ class Evicting(Bounded):
         order = self.by_age(most) if most else None
         new = step.past_tokens[:, None] - step.tensor(step.T - step.new)[:, None]
         position = (new + torch.arange(step.T, device=step.device)).to(torch.int32)
-        arriving = {
-            "k": k,
-            "v": v,
-            "position": position[:, None].expand(-1, self.geometry.Hkv, -1),
-        }
+        arriving = {"k": k, "v": v, "position": position[:, None].expand(-1, self.geometry.Hkv, -1)}
         for name, slots in self.state.items():
             if slots is self.next:
                 continue

@@ -152,12 +152,11 @@ class Paged(Selecting):
         """The same summaries, checked to have as many numbers a page as the state."""
         size = self.summaries.data.shape[-1]
         if summaries.shape[-1] != size:
-            raise InvalidValue(
-                "summary",
-                f"{summaries.shape[-1]} numbers a page",
+            allowed = (
                 f"{size}, or `super().__init__(geometry, backend, size={summaries.shape[-1]})` in "
-                f"{type(self).__name__}.__init__",
+                f"{type(self).__name__}.__init__"
             )
+            raise InvalidValue("summary", f"{summaries.shape[-1]} numbers a page", allowed)
         return summaries
 
     def scores(self, q: Tensor, compete: Counts, step: Step) -> Tensor:

@@ -188,8 +188,7 @@ class SinkLayer(Layer):
             engine.rotate(sinks, turn, there)
             return
         own = step.memo(
-            "sinks",
-            lambda: step.tensor(np.arange(most) < self.sinks[:, None])[:, None, :, None],
+            "sinks", lambda: step.tensor(np.arange(most) < self.sinks[:, None])[:, None, :, None]
         )
         # Behind a row's own sinks its window begins.
         there.copy_(torch.where(own, engine.rotate(sinks, turn), there))

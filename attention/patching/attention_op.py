@@ -108,11 +108,7 @@ class _NoCache(Cache):
         super().__init__(layers=[])
 
     def update(
-        self,
-        key_states: Tensor,
-        value_states: Tensor,
-        *_: Any,
-        **__: Any,
+        self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
         return key_states, value_states
 

@@ -116,12 +116,11 @@ class AttentionCache(StateCache):
             return lengths
         beyond = before.beyond | (lengths[:, -1] > switch)
         if (beyond & ~before.beyond & (before.seen > 0)).any():
-            raise InvalidValue(
-                "input_ids",
-                f"tokens beyond the first {switch}",
+            allowed = (
                 f"texts that are read anew there, as generate() of {self.session.config.model_type}"
-                " and lil.decode do: it turns keys otherwise in longer texts",
+                " and lil.decode do: it turns keys otherwise in longer texts"
             )
+            raise InvalidValue("input_ids", f"tokens beyond the first {switch}", allowed)
         self._beyond = beyond
         return np.broadcast_to(np.where(beyond, switch + 1, 1)[:, None], lengths.shape)
 
@@ -173,12 +172,7 @@ class AttentionCache(StateCache):
 
     @uncompiled
     def update(
-        self,
-        key_states: Tensor,
-        value_states: Tensor,
-        layer_idx: int,
-        *_: Any,
-        **__: Any,
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
         """Called by the model with roped keys; marks them for the attention function."""
         allowed = "a cache of the `with backend.on(model)` block the model is called in"
@@ -256,12 +250,11 @@ class AttentionCache(StateCache):
             allowed = f"{len(rows_before.seen)} rows, as this cache holds"
             raise InvalidValue("input_ids", f"{rows} rows", allowed)
         if T > 1 and rows_before.seen.any() and not self.session.anatomy.parts:
-            raise InvalidValue(
-                "input_ids",
-                f"{T} columns on top of others",
+            allowed = (
                 f"one at a time, or all in the first forward: {self.session.config.model_type} "
-                "itself drops the state of its layers there",
+                "itself drops the state of its layers there"
             )
+            raise InvalidValue("input_ids", f"{T} columns on top of others", allowed)
         new_tokens(mask, rows_before.seen, self.columns, T)
         self._running = True
 
@@ -385,12 +378,11 @@ class AttentionCache(StateCache):
         """
         self._idle()
         if not self.backend.keeps_all:
-            raise InvalidValue(
-                "backend",
-                self.backend.name,
+            allowed = (
                 "a method that keeps every token, as full, quest, infllm and oracle do: full "
-                "attention cannot take over where tokens were dropped",
+                "attention cannot take over where tokens were dropped"
             )
+            raise InvalidValue("backend", self.backend.name, allowed)
         index = self._index(rows, "rows")
         twin = type(self)(self.session.full_session)
         twin.columns, twin._rows = self.columns, self._rows.select(index.numpy()).undecoded()
@@ -424,10 +416,7 @@ class AttentionCache(StateCache):
     @torch.inference_mode(False)
     @torch.no_grad()
     def replace_rows(
-        self,
-        rows: Sequence[int],
-        source: AttentionCache,
-        source_rows: Sequence[int] | None = None,
+        self, rows: Sequence[int], source: AttentionCache, source_rows: Sequence[int] | None = None
     ) -> None:
         """Rows of this cache become copies of rows of `source`; the others stay untouched.
 

@@ -55,17 +55,15 @@ def attention_forward(
     """
     cache, layer = getattr(key, TAG, (None, 0))
     if not isinstance(cache, AttentionCache):
-        raise InvalidValue(
-            "past_key_values",
-            None,
-            "the cache that `with backend.on(model) as cache` yields, or one of its cache.new()",
+        allowed = (
+            "the cache that `with backend.on(model) as cache` yields, or one of its cache.new()"
         )
+        raise InvalidValue("past_key_values", None, allowed)
     cache.take_pending(key)
     if module.config is not cache.session.config:
+        allowed = "a cache of the `with backend.on(model)` block of the model it is given to"
         raise InvalidValue(
-            "past_key_values",
-            f"a cache of a {cache.backend.name} block on another model",
-            "a cache of the `with backend.on(model)` block of the model it is given to",
+            "past_key_values", f"a cache of a {cache.backend.name} block on another model", allowed
         )
     if dropout:
         raise InvalidValue("dropout", dropout, "0: call model.eval() first")
@@ -74,11 +72,8 @@ def attention_forward(
     index = cache.session.anatomy.places[layer]
     own = cache.session.anatomy.window_arguments[index]
     if kwargs.get("sliding_window", own) != own:
-        raise InvalidValue(
-            "sliding_window",
-            kwargs["sliding_window"],
-            f"{own}, as the model's config had it when the block was entered",
-        )
+        allowed = f"{own}, as the model's config had it when the block was entered"
+        raise InvalidValue("sliding_window", kwargs["sliding_window"], allowed)
     if torch.is_grad_enabled() and query.requires_grad:
         raise InvalidValue(
             "gradients", "on", "a call under torch.no_grad(): the cached state carries no gradient"
@@ -169,11 +164,10 @@ def check_method(backend: Method, session: Session) -> None:
     if not full:
         return
     if backend.dense_layers > full[-1]:
-        raise InvalidValue(
-            "dense_layers",
-            backend.dense_layers,
-            f"at most {full[-1]}: layer {full[-1]} is the model's last that {backend.name} can use",
+        allowed = (
+            f"at most {full[-1]}: layer {full[-1]} is the model's last that {backend.name} can use"
         )
+        raise InvalidValue("dense_layers", backend.dense_layers, allowed)
     if not backend.turns_keys:
         return
     family, anatomy = session.config.model_type, session.anatomy
@@ -182,12 +176,11 @@ def check_method(backend: Method, session: Session) -> None:
             continue
         session.ropes[i].require_fixed(backend.name)
         if anatomy.turns[i] == "other":
-            raise InvalidValue(
-                "model",
-                family,
+            allowed = (
                 f"keys whose first half turns with their second one, for {backend.name}: those of "
-                f"layer {anatomy.softmax[i]} change with their position in another way",
+                f"layer {anatomy.softmax[i]} change with their position in another way"
             )
+            raise InvalidValue("model", family, allowed)
 
 
 def through(

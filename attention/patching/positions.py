@@ -33,17 +33,11 @@ def new_tokens(mask: Tensor | None, past: Counts, columns: int, T: int) -> Count
     new: Counts = real.sum(-1).astype(np.int64)
     first = real.argmax(-1)
     if (new + first != T)[new > 0].any() or (new < T)[past > 0].any():
-        raise InvalidValue(
-            "attention_mask",
-            "zeros behind real tokens",
-            "left padding: in each row zeros, if any, before the first real token",
-        )
+        allowed = "left padding: in each row zeros, if any, before the first real token"
+        raise InvalidValue("attention_mask", "zeros behind real tokens", allowed)
     if past.any() and (mask[:, :-T].bool().sum(-1).cpu().numpy() < past).any():
-        raise InvalidValue(
-            "attention_mask",
-            "zeros where tokens were seen",
-            "ones for all tokens seen before: none of them can be hidden any more",
-        )
+        allowed = "ones for all tokens seen before: none of them can be hidden any more"
+        raise InvalidValue("attention_mask", "zeros where tokens were seen", allowed)
     return new
 
 

@@ -162,12 +162,11 @@ def _found(model: PreTrainedModel, through: Through) -> Anatomy:
         raise
     except (LookupError, AttributeError, RuntimeError, TypeError, ValueError) as error:
         raise _stumbled(family, error) from error
-    raise InvalidValue(
-        "model",
-        family,
+    allowed = (
         "a model that attends through our cache as by itself: hidden states of a few tokens "
-        f"differ by {difference:.2g} of their length",
+        f"differ by {difference:.2g} of their length"
     )
+    raise InvalidValue("model", family, allowed)
 
 
 def _differs(

@@ -117,12 +117,7 @@ class _Survey(StateCache):
 
 
 def _surveyed(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Any,
-    **kwargs: Any,
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """The attention function of a survey: each query reads the value of its own token alone.
 
@@ -131,12 +126,11 @@ def _surveyed(
     """
     survey, index = getattr(key, _TAG, (None, 0))
     if not isinstance(survey, _Survey):
-        raise InvalidValue(
-            "model",
-            module.config.model_type,
+        allowed = (
             f"keys as the cache returned them: {type(module).__name__} attends to others, of "
-            "another layer or changed behind the cache",
+            "another layer or changed behind the cache"
         )
+        raise InvalidValue("model", module.config.model_type, allowed)
     survey.calls.append(_Call(index, key, value, attention_mask, kwargs))
     read = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
     return read.transpose(1, 2).contiguous(), None
@@ -169,11 +163,10 @@ def _window(sees: Callable[..., Tensor], longest: int, family: str, index: int) 
             windows.add(-1)
         windows.add(None if count == at + 1 else count)
     if len(windows) > 1 or -1 in windows:
-        raise InvalidValue(
-            "model",
-            family,
-            f"attention to all earlier tokens or to the newest ones: layer {index} sees others",
+        allowed = (
+            f"attention to all earlier tokens or to the newest ones: layer {index} sees others"
         )
+        raise InvalidValue("model", family, allowed)
     return windows.pop()
 
 
@@ -216,19 +209,15 @@ def survey(model: PreTrainedModel) -> Anatomy:
     ids = text_of(model, _COLUMNS).expand(2, -1)
     forward(model, ids, positions, torch.ones_like(ids), taken)
     if not taken.calls:
-        raise InvalidValue(
-            "model",
-            family,
-            "layers that attend through transformers' attention interface: none of these does",
-        )
+        allowed = "layers that attend through transformers' attention interface: none of these does"
+        raise InvalidValue("model", family, allowed)
     order = [call.index for call in taken.calls]
     if order != taken.handed or len(set(order)) < len(order):
-        raise InvalidValue(
-            "model",
-            family,
+        allowed = (
             f"layers that attend once, to keys of their own: keys came from {taken.handed} and "
-            f"were attended to in {order}",
+            f"were attended to in {order}"
         )
+        raise InvalidValue("model", family, allowed)
     _check_others(config, {*order, *taken.states.layers})
     rope = rope_of(model)
     sizes = ("max_position_embeddings", "sliding_window", "attention_chunk_size")
@@ -240,12 +229,11 @@ def survey(model: PreTrainedModel) -> Anatomy:
         _check_call(call, family)
         sees = getattr(call.mask, _TAG, None)
         if sees is None:
-            raise InvalidValue(
-                "model",
-                family,
+            allowed = (
                 f"masks that transformers makes: layer {call.index} was handed "
-                f"{type(call.mask).__name__}, which does not tell what it sees",
+                f"{type(call.mask).__name__}, which does not tell what it sees"
             )
+            raise InvalidValue("model", family, allowed)
         if id(sees) not in seen:
             seen[id(sees)] = _window(sees, longest, family, call.index)
         window = seen[id(sees)]
@@ -269,29 +257,24 @@ def _check_others(config: Any, known: set[int]) -> None:
     for index in range(config.num_hidden_layers):
         kind = kinds[index] if kinds and index < len(kinds) else "unknown"
         if index not in known and kind not in MEMORYLESS:
-            raise InvalidValue(
-                "model",
-                config.model_type,
+            allowed = (
                 "layers whose keys or states are in the cache: nothing of layer "
-                f"{index} ({kind}) is",
+                f"{index} ({kind}) is"
             )
+            raise InvalidValue("model", config.model_type, allowed)
 
 
 def _check_call(call: _Call, family: str) -> None:
     unknown = sorted(name for name, x in call.kwargs.items() if x is not None and name not in KNOWN)
     if unknown:
-        raise InvalidValue(
-            unknown[0],
-            f"given by layer {call.index} of {family}",
-            "None: attention through our cache does not take it into account",
-        )
+        allowed = "None: attention through our cache does not take it into account"
+        raise InvalidValue(unknown[0], f"given by layer {call.index} of {family}", allowed)
     if call.value.shape != call.key.shape:
-        raise InvalidValue(
-            "model",
-            family,
+        allowed = (
             f"keys and values of one size: those of layer {call.index} are "
-            f"{tuple(call.key.shape)} and {tuple(call.value.shape)}",
+            f"{tuple(call.key.shape)} and {tuple(call.value.shape)}"
         )
+        raise InvalidValue("model", family, allowed)
 
 
 def text_of(model: PreTrainedModel, tokens: int, seed: int = 0) -> Tensor:

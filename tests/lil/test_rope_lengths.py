@@ -114,6 +114,7 @@ def test_going_back_below_the_switch_is_never_having_crossed_it(
     assert back.new_ids == never.new_ids
 
 
+@torch.no_grad()
 def test_keys_turned_for_another_length_are_refused() -> None:
     model, ids = stretched("phi3"), torch.tensor([PROMPTS[1]])
     with attention.Full().on(model) as cache:

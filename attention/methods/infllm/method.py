@@ -344,11 +344,10 @@ class InfLLM(Backend):
         parts = self.parts
         far = parts.n_init + (parts.topk + 1) * parts.block
         if parts.n_local < 1 or far + parts.n_local > self.budget:
-            raise InvalidValue(
-                "budget",
-                self.budget,
-                f"at least n_init + n_local + (topk + 1) block = {far + max(parts.n_local, 1)}",
+            allowed = (
+                f"at least n_init + n_local + (topk + 1) block = {far + max(parts.n_local, 1)}"
             )
+            raise InvalidValue("budget", self.budget, allowed)
         check_choice("selection", self.selection, ("layer", "kv_head"))
         check_choice("prefill", self.prefill, ("dense", "reference"))
         sparse = self.prefill == "reference"

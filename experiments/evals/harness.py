@@ -81,7 +81,11 @@ class LilLM(TemplateLM):
             pass  # a family it does not work with is refused now
         self.tokenizer = self.loaded.tokenizer
         self.template_values = template_values(self.settings.template_values)
-        self.thinking_end = self._ending(think_end_token)
+        self.thinking_end = "" if think_end_token is None else str(think_end_token)
+        if self.thinking_end.isdigit():  # an id, as in the harness's own models
+            self.thinking_end = self.tokenizer.decode([int(self.thinking_end)])
+        if think_end_token is not None and not self.thinking_end:
+            raise InvalidValue("think_end_token", think_end_token, "a text, or a token's id")
         self.max_gen_toks = check_int("max_gen_toks", max_gen_toks, 1)
         positions = positions_of(self.loaded.model.config)
         self.max_length = check_int("max_length", max_length or positions or 1 << 31, 2)
@@ -116,19 +120,6 @@ class LilLM(TemplateLM):
             **self._costs,
         }
         return {"lil": about}
-
-    def _ending(self, token: str | int | None) -> bytes:
-        """The bytes of a text or an id that ends the thinking; none for None."""
-        if token is None:
-            return b""
-        if not str(token).isdigit():
-            return str(token).encode()
-        at = check_int("think_end_token", int(token), 0)
-        table = self.loaded.token_bytes
-        if at >= len(table) or not table[at]:
-            allowed = f"a text, or an id below {len(table)} of a token that has one"
-            raise InvalidValue("think_end_token", token, allowed)
-        return table[at]
 
     @property
     def eot_token_id(self) -> int:

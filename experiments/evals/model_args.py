@@ -153,13 +153,13 @@ class UntilWatcher(Watcher[Until]):
 
 
 def text_before(
-    trace: Trace, strings: Sequence[str], special: Collection[int] = (), thinking_end: bytes = b""
+    trace: Trace, strings: Sequence[str], special: Collection[int] = (), thinking_end: str = ""
 ) -> str:
     """A trace's text up to the first of the strings in it, from the last end of thinking on."""
     pieces = trace.text_pieces
     whole = b"".join(pieces)
-    thought = thinking_end in whole if thinking_end else False
-    skip = whole.rfind(thinking_end) + len(thinking_end) if thought else 0
+    thought, end, _ = whole.rpartition(thinking_end.encode()) if thinking_end else (b"", b"", b"")
+    skip = len(thought + end)
     places = [at for string in strings if (at := whole.find(string.encode(), skip)) >= 0]
     left = min(places, default=len(whole))
     parts = []
@@ -169,4 +169,4 @@ def text_before(
         left -= min(left, len(piece))
         skip -= min(skip, len(piece))
     text = b"".join(parts).decode(errors="replace")
-    return text.lstrip() if thought else text
+    return text.lstrip() if end else text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -120,7 +121,7 @@ def test_a_model_is_probed_once_and_again_when_its_config_changes(
 
 
 def test_a_refusal_is_found_out_anew() -> None:
-    m = tiny_model().__class__(tiny_model().config).double().eval()
+    m = copy.deepcopy(tiny_model())
     weight = m.model.layers[0].mlp.up_proj.weight
     before = weight.detach().clone()
     with torch.no_grad():

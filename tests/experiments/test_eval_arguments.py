@@ -70,8 +70,8 @@ def test_special_tokens_are_searched_but_are_no_text() -> None:
 def test_thinking_is_none_of_the_text_that_a_task_sees() -> None:
     pieces = [b"a", b"</t", b">", b" b", b"</t>", b"\n c", b"|", b"d", b"<eos>"]
     for strings, seen in (([], "c|d"), (["a", "|"], "c")):
-        assert text_before(trace(pieces, "eos"), strings, {14}, b"</t>") == seen
-    assert text_before(trace(pieces[:2], "length"), [], (), b"</t>") == "a</t"
+        assert text_before(trace(pieces, "eos"), strings, {14}, "</t>") == seen
+    assert text_before(trace(pieces[:2], "length"), [], (), "</t>") == "a</t"
 
 
 def test_arguments_are_those_of_a_configuration() -> None:

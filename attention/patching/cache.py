@@ -106,7 +106,7 @@ class AttentionCache(StateCache):
         Raises:
             InvalidValue: a row grows beyond the switch whose keys are turned for a shorter text.
         """
-        before = self._rows if self.layers else self._rows.before(rows)
+        before = self._before(rows)
         new = new_tokens(mask, before.seen, self.columns, T)
         whole = before.read_whole(new, self._drafts, single=T == 1)
         ends = (before.seen + new - T)[:, None] + np.arange(1, T + 1)
@@ -123,6 +123,14 @@ class AttentionCache(StateCache):
             raise InvalidValue("input_ids", f"tokens beyond the first {switch}", allowed)
         self._beyond = beyond
         return np.broadcast_to(np.where(beyond, switch + 1, 1)[:, None], lengths.shape)
+
+    def _before(self, rows: int) -> RowCounts:
+        """The numbers of so many rows before a forward."""
+        before = self._rows if self.layers else self._rows.before(rows)
+        if len(before.seen) != rows:
+            allowed = f"{len(before.seen)} rows, as this cache holds"
+            raise InvalidValue("input_ids", f"{rows} rows", allowed)
+        return before
 
     @property
     def backend(self) -> Method:
@@ -245,10 +253,7 @@ class AttentionCache(StateCache):
         here.
         """
         self._idle()
-        rows_before = self._rows if self.layers else self._rows.before(rows)
-        if len(rows_before.seen) != rows:
-            allowed = f"{len(rows_before.seen)} rows, as this cache holds"
-            raise InvalidValue("input_ids", f"{rows} rows", allowed)
+        rows_before = self._before(rows)
         if T > 1 and rows_before.seen.any() and not self.session.anatomy.parts:
             allowed = (
                 f"one at a time, or all in the first forward: {self.session.config.model_type} "

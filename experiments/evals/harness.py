@@ -135,8 +135,8 @@ class LilLM(TemplateLM):
     @property
     def tokenizer_name(self) -> str:
         """Which tokenizer and template, for the harness's cache of requests."""
-        source = self.loaded.source
-        return f"{source.name}@{source.digest}".replace("/", "__")
+        source, values = self.loaded.source, "".join(f",{x}" for x in self.settings.template_values)
+        return f"{source.name}@{source.digest}{values}".replace("/", "__")
 
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **_: object

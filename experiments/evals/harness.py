@@ -18,10 +18,12 @@ from tqdm import tqdm
 import lil
 from attention import Backend
 from attention.errors import InvalidValue, check_int
+from attention.identity import code
 from experiments.evals.model_args import GenerationArguments, Until, configuration, text_before
 from experiments.grid import models
 from experiments.grid.data.prompts import template_values, unknown_value
 from experiments.grid.detectors import build_detectors
+from experiments.grid.identity import digest
 from experiments.grid.plan import build_backends, build_penalties
 from lil.decoding.options import encode, positions_of
 
@@ -108,18 +110,42 @@ class LilLM(TemplateLM):
     def get_model_info(self) -> dict[str, Any]:
         """What stands in the harness's results: what was run, how it ended and what it cost."""
         about = {
-            "model_digest": self.loaded.source.digest,
-            "backend": self.method.identity(),
-            "penalties": [penalty.identity() for penalty in self.penalties],
-            "detectors": [{"name": x.name, **x.params()} for x in self.detectors],
-            "dtype": self.settings.dtype,
-            "seed": self.settings.seed,
+            **self._decoding,
             "sparse": self.method.name != "full" and not self._read_likelihoods,
             "generations": self._finished.total(),
             "finish": dict(self._finished),
             **self._costs,
         }
         return {"lil": about}
+
+    @property
+    def _decoding(self) -> dict[str, Any]:
+        """What a text follows from besides its request."""
+        own = ("dtype", "temperature", "top_k", "top_p", "seed")
+        return {
+            "model_digest": self.loaded.source.digest,
+            "backend": self.method.identity(),
+            "penalties": [penalty.identity() for penalty in self.penalties],
+            "detectors": [detector.identity() for detector in self.detectors],
+            **{name: getattr(self.settings, name) for name in own},
+            "max_gen_toks": self.max_gen_toks,
+            "max_length": self.max_length,
+            "code": code(self.method, *self.penalties, *self.detectors),
+        }
+
+    def set_cache_hook(self, cache_hook: Any) -> None:
+        """Give these settings a table of their own in the harness's cache (`--use_cache`).
+
+        The harness itself looks answers up by task type and request alone.
+        """
+        if (cache := cache_hook.dbdict) is not None:
+            if self.settings.temperature:
+                allowed = "a temperature of 0 in --model_args: all samples would be one text"
+                raise InvalidValue("--use_cache", cache.filename, allowed)
+            table = digest(self._decoding)
+            type(cache)(cache.filename, tablename=table).close()  # makes the table
+            cache.tablename = table
+        super().set_cache_hook(cache_hook)
 
     @property
     def eot_token_id(self) -> int:
@@ -228,8 +254,8 @@ class LilLM(TemplateLM):
         changed = self.method.name != "full" or self.penalties or self.detectors
         if changed and not self._read_likelihoods:
             warnings.warn(
-                "log-likelihoods are read in one dense forward: backend, penalty and detector "
-                "do not change these scores",
+                "log-likelihoods are read in one dense forward, so no decode step was sparse: "
+                "backend, penalty and detector do not change these scores",
                 stacklevel=2,
             )
         self._read_likelihoods = True
@@ -256,9 +282,10 @@ class LilLM(TemplateLM):
         windows: list[tuple[None, list[int], list[int]]] = []
         counts = []
         for item in requests:
-            rolled = get_rolling_token_windows(
-                self.tok_encode(item.args[0]), self.prefix_token_id, self.max_length, context_len=1
-            )
+            ids, first = self.tok_encode(item.args[0], False), self.prefix_token_id
+            if ids[:1] == [first]:  # it is read, and is no token of the text
+                ids = ids[1:]
+            rolled = get_rolling_token_windows(ids, first, self.max_length, context_len=1)
             pairs = [make_disjoint_window(pair) for pair in rolled]
             windows += [(None, *pair) for pair in pairs]
             counts.append(len(pairs))

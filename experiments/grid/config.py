@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import itertools
 import json
+import os
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -37,6 +39,9 @@ _CAP = re.compile(r"(?:(?P<times>[1-9]\d{0,8})x-full|(?P<tokens>[1-9]\d{0,8}))")
 #: Parameters of a method by name, as TOML has them.
 Parameters: TypeAlias = dict[str, Any]
 
+#: Pieces of a list that may be those of a path with commas.
+_PIECES = 16
+
 #: What a column of a data set can be: a prompt is a question that is used as it is, messages are
 #: a chat.
 COLUMN_ROLES = ("question", "prompt", "messages", "answer", "id")
@@ -63,8 +68,26 @@ def _names(key: str, value: object) -> tuple[str, ...]:
     """Texts `a,b(c,d)` in their parts; lists as they are, each name once."""
     if not value:
         raise InvalidValue(key, value, "at least one name")
-    parts = split(value) if isinstance(value, str) else value
+    parts = _parts(value) if isinstance(value, str) else value
     return tuple(dict.fromkeys(_names_list(key, parts)))
+
+
+def _parts(text: str) -> list[str]:
+    """The parts of a list, in which commas of a path that exists separate nothing."""
+    pieces = text.split(",")
+    spans = itertools.combinations(range(min(len(pieces), _PIECES) + 1), 2)
+    for start, end in sorted(spans, key=lambda span: span[0] - span[1]):
+        path = ",".join(pieces[start:end]).strip()
+        # An action may follow a detector's file.
+        if end - start > 1 and any(map(_exists, (path, path.rpartition(":")[0]))):
+            outer = pieces[:start], pieces[end:]
+            before, after = (_parts(",".join(part)) if part else [] for part in outer)
+            return [*before, path, *after]
+    return split(text)
+
+
+def _exists(path: str) -> bool:
+    return bool(path) and os.path.exists(os.path.expanduser(path))
 
 
 def _names_or_none(key: str, value: object) -> tuple[str, ...]:

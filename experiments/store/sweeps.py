@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from experiments.grid.identity import Configuration
 from experiments.grid.plan import Plan, PlannedProblem, distinct
 from experiments.grid.stored import StoredConfig
 from experiments.store import manifest
+from lil.detectors import DETECTORS
 
 #: Keys on which sweeps that are shown together agree: other values make other samples or caps.
 _SAME = (
@@ -37,7 +39,9 @@ class Sweep:
         """A sweep by its manifest."""
         values = manifest.load(path)
         plan = Plan.from_dict(values["plan"], f"plan in {path}")
-        return cls(path.stem, values, StoredConfig(**check(values["config"], str(path))), plan)
+        config = check(values["config"], str(path))
+        config["detector_params"] = _as_then(config["detector_params"], values["detectors"])
+        return cls(path.stem, values, StoredConfig(**config), plan)
 
     @property
     def status(self) -> str:
@@ -48,6 +52,18 @@ class Sweep:
         """Id, start, status, runs and arguments, as lists of sweeps show them."""
         keys = ("started", "ended", "status", "preset", "arguments", "commit", "host")
         return {"id": self.id, "runs": len(self.plan), **{k: self.values.get(k) for k in keys}}
+
+
+def _as_then(params: Mapping[str, Any], detectors: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Parameters of detectors; those that came after the sweep have no effect on it."""
+    tables = dict(params)
+    for stored in itertools.chain(detectors, *(d.get("parts", ()) for d in detectors)):
+        if (name := stored["name"]) in DETECTORS.shipped():
+            later = dataclasses.fields(DETECTORS.find(name))
+            values = ((f.name, f.metadata["left_out"]) for f in later if "left_out" in f.metadata)
+            absent = {key: value for key, value in values if key not in stored}
+            tables[name] = {**absent, **tables.get(name, {})}
+    return tables
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,23 @@ from attention.errors import check_int
 from lil.detectors.base.base import Detector, Verdict, Watcher
 from lil.detectors.base.region import OUTSIDE
 
+# Copies of a block above `max_period`.
+_LONG = 3
+
 
 @dataclass(frozen=True)
 class Cycle(Detector):
     """Stops when the newest tokens are one block repeated exactly, as vLLM's repetition detection.
 
     The block has `min_period` to `max_period` tokens and occurs `repeats` times back to back, the
-    last time at the very end. Where several periods fit, the evidence names the shortest. The
-    detector compares tokens by their bytes.
+    last time at the very end. A longer one, up to `long_period`, occurs at least three times, since
+    honest texts have such a block twice. Where several periods fit, the evidence names the
+    shortest. The detector compares tokens by their bytes.
 
     Where we differ from vLLM (`repetition_detection`): its parameters have no defaults, and
-    `min_tokens` and `outside` are ours. While a model thinks, two equal rounds are enough;
-    elsewhere a user may have requested the block, and all copies together need `outside` tokens.
+    `long_period`, `min_tokens` and `outside` are ours. While a model thinks, two equal rounds of
+    `max_period` are enough; elsewhere a user may have requested the block, and all copies together
+    need `outside` tokens.
 
     What it does not see: a block that changes at all, be it by a counter or a word; `recurrence`
     sees some of these. What it may stop though it should not: in a thinking part, an enumeration
@@ -32,13 +37,14 @@ class Cycle(Detector):
         repeats: copies of the block.
         min_tokens: tokens of all copies together.
         outside: the same where the model is not known to be thinking, if it is more.
+        long_period: length of the longest block, in tokens; without effect up to `max_period`.
         on_stop: what follows; not `regenerate`: the beginning of a loop is known only at its end,
             and a state that dropped tokens cannot go back to it.
         region: what is watched, see `Detector`.
 
     Raises:
         InvalidValue: a number that is no integer, a period below 1, max_period below min_period,
-            repeats below 2, min_tokens or outside below 0, unknown action, or `regenerate`.
+            repeats below 2, another number below 0, unknown action, or `regenerate`.
     """
 
     min_period: int = 1
@@ -46,6 +52,7 @@ class Cycle(Detector):
     repeats: int = 2
     min_tokens: int = 60
     outside: int = field(default=OUTSIDE, metadata={"left_out": OUTSIDE})
+    long_period: int = field(default=4096, metadata={"left_out": 0})
 
     name: ClassVar[str] = "cycle"
     served: ClassVar[bool] = True
@@ -56,8 +63,12 @@ class Cycle(Detector):
         least = check_int("min_period", self.min_period, 1)
         check_int("max_period", self.max_period, least, f"at least min_period = {least}")
         check_int("repeats", self.repeats, 2)
-        check_int("min_tokens", self.min_tokens, 0)
-        check_int("outside", self.outside, 0)
+        for name in ("min_tokens", "outside", "long_period"):
+            check_int(name, getattr(self, name), 0)
+
+    def copies(self, period: int) -> int:
+        """How many blocks of this length are enough."""
+        return self.repeats if period <= self.max_period else max(self.repeats, _LONG)
 
     def watch(self, prompt: bytes = b"") -> Repeats:
         return Repeats(self, prompt)
@@ -76,14 +87,15 @@ class Repeats(Watcher[Cycle]):
         self.newest: list[int] = []
         # By period: the tokens there were when it began to hold.
         self.holding: dict[int, int] = {}
-        self.looks = _looks(cycle.min_period, cycle.max_period, cycle.repeats, cycle.min_tokens)
+        self.longest = max(cycle.max_period, cycle.long_period)
+        self.looks = _looks(cycle, self.longest)
 
     def push(self, piece: bytes) -> Verdict | None:
         newest = self.newest
         token = self.ids.setdefault(piece, len(self.ids))
         newest.append(token)
-        if len(newest) > 4 * self.detector.max_period:
-            del newest[: -2 * self.detector.max_period]
+        if len(newest) > 4 * self.longest:
+            del newest[: -2 * self.longest]
         if self.holding:
             self.holding = {
                 period: since
@@ -101,7 +113,9 @@ class Repeats(Watcher[Cycle]):
             period
             for period, since in self.holding.items()
             # As `_needed`, without a call for every period at every token.
-            if tokens - since >= period * (of.repeats - 1) and tokens - since >= least - period
+            if tokens - since >= least - period
+            and tokens - since >= period * (of.repeats - 1)
+            and (period <= of.max_period or tokens - since >= period * (_LONG - 1))
         ]
         return self._verdict(min(fits)) if fits else None
 
@@ -131,18 +145,16 @@ class Repeats(Watcher[Cycle]):
 
 
 @functools.lru_cache(maxsize=128)
-def _looks(
-    shortest: int, longest: int, repeats: int, least: int
-) -> tuple[tuple[int, tuple[int, ...]], ...]:
+def _looks(of: Cycle, longest: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Distances between two looks, in tokens, and the periods that are looked for then."""
     sought: dict[int, list[int]] = {}
-    for period in range(shortest, longest + 1):
-        most = min(_needed(period, repeats, least), longest)
+    for period in range(of.min_period, longest + 1):
+        most = min(_needed(period, of), longest)
         sought.setdefault(2 ** (most.bit_length() - 1), []).append(period)
     return tuple((every, tuple(periods)) for every, periods in sought.items())
 
 
-def _needed(period: int, repeats: int, least: int) -> int:
+def _needed(period: int, of: Cycle) -> int:
     """How many of the newest tokens must equal the one a period before them."""
     # A block repeated m times makes m - 1 blocks equal to what lies a period before them.
-    return max(period * repeats, least) - period
+    return max(period * of.copies(period), of.min_tokens) - period

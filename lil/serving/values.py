@@ -45,7 +45,8 @@ ACTING = tuple(name for name, kind in ACTIONS.items() if not kind.rewinds and no
 #: their own have `LARGEST`.
 LARGEST = 1_000_000_000
 MOST: Mapping[str, int] = {
-    "window": 65_536, "buffer": 256, "longest": 256, "k": 256, "max_period": 4096,
+    "window": 65_536, "buffer": 256, "longest": 256, "k": 256,
+    "max_period": 4096, "long_period": 4096,
     "strength": 1000, "multiplier": 1000, "base": 1000, "alpha": 1000,
 }  # fmt: skip
 LEAST: Mapping[str, int] = {"f": 10, "strength": -1000}

@@ -132,6 +132,16 @@ def test_the_cap_of_a_sparse_run(cap: str, full: int | None, expected: int) -> N
     assert load("demo", {"cap": cap, "max_new_tokens": 900}).sparse_cap(full) == expected
 
 
+def test_commas_of_a_path_that_exists_separate_nothing(tmp_path: Path) -> None:
+    paths = [tmp_path / "a,b, c.json", tmp_path / "d" / "e,f"]
+    paths[1].mkdir(parents=True)
+    paths[0].touch()
+    typed = f"full,{paths[1]},lz(a=1,b=2),{paths[0]}:answer,x,y"
+    parts = ("full", str(paths[1]), "lz(a=1,b=2)", f"{paths[0]}:answer", "x", "y")
+    assert load("demo", {"models": typed}).models == parts
+    assert load("demo", {"models": f"x,{paths[1]}z"}).models == ("x", f"{tmp_path}/d/e", "fz")
+
+
 def test_assignments() -> None:
     nested = {"backend_params": {"quest": {"page": 16}}}
     assert parse_assignment("backend_params.quest.page=16") == nested

@@ -104,7 +104,14 @@ CASES = {
     "claims 4000000000 layers": {"values": {"block_count": 4_000_000_000}},
     "cut by 'llama-bpe'": {"words": {"pre": "llama-bpe"}},
     "vocabulary is 'llama'": {"words": {"model": "llama"}},
-    "embeddings are not of 265": {"words": {"tokens": vocabulary()["tokens"][:-1]}},
+    "embeddings are not of 265": {
+        "words": {"tokens": vocabulary()["tokens"][:-1], "token_type": None, "eos_token_id": 1}
+    },
+    "no vocabulary": {"words": dict.fromkeys(vocabulary())},
+    "no token for '5'": {"words": {"tokens": vocabulary()["tokens"][:20]}},
+    "no merges": {"words": {"merges": None}},
+    "not 266 types": {"words": {"token_type": [1]}},
+    "bos_token_id is 266, beyond its 266": {"words": {"bos_token_id": 266}},
     "ignores its tensor 'rope_freqs": {
         "change": lambda x: x.update({"rope_freqs.weight": np.ones(8)})
     },
@@ -131,6 +138,7 @@ def _value(kind: int, rest: bytes, name: bytes = b"a") -> bytes:
     return struct.pack("<Q", len(name)) + name + struct.pack("<I", kind) + rest
 
 
+_PARTS = _value(2, b"\x01\x00", b"split.no") + _value(2, b"\x03\x00", b"split.count")
 _PHI3 = struct.pack("<Q", 4) + b"phi3"
 
 
@@ -147,6 +155,7 @@ _PHI3 = struct.pack("<Q", 4) + b"phi3"
         (_head(0, 1, _value(77, b"")), "type 77"),
         (_head(0, 1, _value(8, struct.pack("<Q", 2) + b"\xff\xff")), "utf-8"),
         (_head(0, 2, _value(4, b"abcd") * 2), "there twice"),
+        (_head(0, 2, _PARTS), "part 2 of 3; .*--merge a-00001-of-00003.gguf"),
         (_head(0, 1, _value(8, _PHI3, b"general.architecture")), "architecture is 'phi3'"),
     ],
 )
@@ -154,8 +163,8 @@ def test_a_hostile_header_is_refused_before_anything_is_read_by_it(
     data, reason, tmp_path, folder, monkeypatch
 ):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: True)
-    (tmp_path / "a.gguf").write_bytes(data)
-    refused(tmp_path / "a.gguf", reason, folder)
+    (tmp_path / "a-00002-of-00003.gguf").write_bytes(data)
+    refused(tmp_path / "a-00002-of-00003.gguf", reason, folder)
 
 
 @pytest.mark.usefixtures("reader")

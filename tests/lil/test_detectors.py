@@ -12,16 +12,16 @@ from lil import detectors
 
 
 def naive_cycle(
-    pieces: list[bytes], low: int, high: int, repeats: int, least: int
+    pieces: list[bytes], low: int, high: int, longest: int, repeats: int, least: int
 ) -> tuple[int, int] | None:
     """(tokens, period) of the first tail that is a block repeated, by comparing slices."""
     for n in range(1, len(pieces) + 1):
-        for p in range(low, high + 1):
+        for p in range(low, max(high, longest) + 1):
             # The run of period p at the end of the first n tokens, whole blocks or not.
             length = p
             while length < n and pieces[n - length - 1] == pieces[n - length - 1 + p]:
                 length += 1
-            if n >= p * repeats and length >= max(p * repeats, least):
+            if length >= max(p * (repeats if p <= high else max(repeats, 3)), least, 2 * p):
                 return n, p
     return None
 
@@ -32,17 +32,25 @@ def naive_cycle(
     st.integers(0, 40),
     st.integers(1, 4),
     st.integers(0, 5),
+    st.integers(0, 9),
     st.integers(2, 5),
     st.integers(0, 30),
 )
 def test_cycle_is_what_slices_say(
-    head: list[bytes], block: list[bytes], tail: int, low: int, more: int, repeats: int, least: int
+    head: list[bytes],
+    block: list[bytes],
+    tail: int,
+    low: int,
+    more: int,
+    longest: int,
+    repeats: int,
+    least: int,
 ) -> None:
     pieces = head + (block * 40)[:tail]
     most = low + more
-    cycle = lil.Cycle(min_period=low, max_period=most, repeats=repeats, min_tokens=least, outside=0)
+    cycle = lil.Cycle(low, most, repeats, least, outside=0, long_period=longest)
     verdict = cycle.watch().update(pieces)
-    expected = naive_cycle(pieces, low, most, repeats, least)
+    expected = naive_cycle(pieces, low, most, longest, repeats, least)
     assert (verdict is None) == (expected is None)
     if verdict is not None:
         evidence = verdict.evidence

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from attention.errors import InvalidValue
@@ -33,6 +35,17 @@ def add_arguments(parser: Parser) -> None:
     """None of its own."""
 
 
+def _require_pairs(arguments: Sequence[str]) -> None:
+    """Refuse model arguments of which a comma cut a value."""
+    from lm_eval._cli.utils import split_top_level
+
+    typed = (b for a, b in itertools.pairwise(arguments) if a in ("--model_args", "-a"))
+    parts = [part for text in typed if text[:1] != "{" for part in split_top_level(text)]
+    if lone := next((part for part in parts if "=" not in part), None):
+        allowed = "NAME=VALUE,...; quotes hold a comma: 'pretrained=\"a,b\"'"
+        raise InvalidValue("--model_args", lone, allowed)
+
+
 def command(args: argparse.Namespace, console: Console) -> Done:  # noqa: ARG001 - the harness prints
     """Run the harness's own command line with our model."""
     arguments = list(args.arguments)
@@ -57,6 +70,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:  # noqa: ARG001
         harness.execute(harness._parser.parse_args(arguments))
         return Done({})
     arguments = ["run", *arguments[arguments[0] == "run" :]]
+    _require_pairs(arguments)
     # Its own `parse_args` reads `sys.argv`, which belongs to the process.
     parsed = harness._parser.parse_args(arguments)
     if not any(a in ("--model", "-M") or a.startswith("--model=") for a in arguments):

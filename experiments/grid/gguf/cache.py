@@ -96,7 +96,7 @@ def converted(name: str, path: Path, sha256: str | None = None) -> tuple[Path, s
                     raise UnreadableFile(reason)
             with _opened(path) as file:
                 header = read_header(file)
-            require_known(header)
+            require_known(header, path.name)
             with (
                 FileLock(f"{folder}.lock"),
                 tempfile.TemporaryDirectory(prefix="making-", dir=folder.parent) as own,

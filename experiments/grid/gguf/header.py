@@ -48,6 +48,8 @@ _READ = {
 # Values that change nothing.
 _NEUTRAL = {"rope.scaling.type": "none", "rope.scaling.factor": 1.0, "expert_count": 0}
 _LONGEST_TOKEN = 1024
+#: What every vocabulary of bytes has: printable characters of ASCII, and the space as GPT-2 has it.
+_CHARACTERS = frozenset([*map(chr, range(33, 127)), "\u0120"])
 
 
 class UnreadableFile(ValueError):  # noqa: N818 - a state of a file, with the reason
@@ -134,9 +136,14 @@ class _Cursor:
             raise UnreadableFile(f"it claims {count:,} {what} at byte {self.at}, beyond its end")
 
 
-def require_known(header: Header) -> None:
+def require_known(header: Header, file: str) -> None:
     """Refuse a file that transformers would read as another model, before a weight is read."""
     values = header.values
+    if (parts := values.get("split.count", 1)) != 1:
+        first = re.sub(r"-\d+-of-(\d+)(?=\.gguf$)", r"-00001-of-\1", file, flags=re.IGNORECASE)
+        number = values.get("split.no", 0) + 1
+        joined = f"`llama-gguf-split --merge {first} whole.gguf` joins them"
+        raise UnreadableFile(f"it is part {number} of {parts}; {joined}, the first part named")
     name = values.get("general.architecture")
     if name not in ARCHITECTURES:
         names = ", ".join(ARCHITECTURES)
@@ -151,17 +158,27 @@ def require_known(header: Header) -> None:
     layers = values.get(f"{name}.block_count")
     if type(layers) is not int or not 0 < layers <= len(header.tensors):
         raise UnreadableFile(f"it claims {str(layers)[:60]} layers")
-    kind, cut = values.get("tokenizer.ggml.model"), values.get("tokenizer.ggml.pre")
+    tokens, merges, kind, cut = (
+        values.get(f"tokenizer.ggml.{key}") for key in ("tokens", "merges", "model", "pre")
+    )
+    if not tokens or not isinstance(tokens, list) or not isinstance(tokens[0], str):
+        raise UnreadableFile("it has no vocabulary (tokenizer.ggml.tokens)")
     if kind != "gpt2" or cut not in CUTS:
         cuts = ", ".join(CUTS)
         raise UnreadableFile(
             f"its vocabulary is {str(kind)[:40]!r} cut by {str(cut)[:40]!r}, not 'gpt2' by {cuts}"
         )
-    tokens = values.get("tokenizer.ggml.tokens")
-    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-        raise UnreadableFile("it has no vocabulary")
     if len(set(tokens)) != len(tokens) or max(map(len, tokens), default=0) > _LONGEST_TOKEN:
         raise UnreadableFile(f"tokens of it are there twice, or longer than {_LONGEST_TOKEN}")
+    if lacking := _CHARACTERS.difference(tokens):
+        raise UnreadableFile(f"its vocabulary has no token for {min(lacking)!r}")
+    if not isinstance(merges, list):
+        raise UnreadableFile("its vocabulary has no merges (tokenizer.ggml.merges)")
+    if len(values.get("tokenizer.ggml.token_type", tokens)) != len(tokens):
+        raise UnreadableFile(f"it has not {len(tokens):,} types of tokens")
+    for key, value in values.items():
+        if re.fullmatch(r"tokenizer\.ggml\.\w+_token_id", key) and value >= len(tokens):
+            raise UnreadableFile(f"its {key} is {value:,}, beyond its {len(tokens):,} tokens")
     width = values.get(f"{name}.embedding_length")
     if header.tensors.get("token_embd.weight") != (len(tokens), width):
         raise UnreadableFile(f"its embeddings are not of {len(tokens):,} tokens of size {width}")

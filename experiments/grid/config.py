@@ -79,7 +79,7 @@ def _parts(text: str) -> list[str]:
     for start, end in sorted(spans, key=lambda span: span[0] - span[1]):
         path = ",".join(pieces[start:end]).strip()
         # An action may follow a detector's file.
-        if end - start > 1 and any(map(_exists, (path, path.rpartition(":")[0]))):
+        if end - start > 1 and any(map(_exists, (path, re.sub(r":\w+$", "", path)))):
             outer = pieces[:start], pieces[end:]
             before, after = (_parts(",".join(part)) if part else [] for part in outer)
             return [*before, path, *after]

@@ -130,6 +130,7 @@ class LilLM(TemplateLM):
             **{name: getattr(self.settings, name) for name in own},
             "max_gen_toks": self.max_gen_toks,
             "max_length": self.max_length,
+            "think_end_token": self.thinking_end,
             "code": code(self.method, *self.penalties, *self.detectors),
         }
 

@@ -78,16 +78,11 @@ def _parts(text: str) -> list[str]:
     spans = itertools.combinations(range(min(len(pieces), _PIECES) + 1), 2)
     for start, end in sorted(spans, key=lambda span: span[0] - span[1]):
         path = ",".join(pieces[start:end]).strip()
-        # An action may follow a detector's file.
-        if end - start > 1 and any(map(_exists, (path, re.sub(r":\w+$", "", path)))):
-            outer = pieces[:start], pieces[end:]
-            before, after = (_parts(",".join(part)) if part else [] for part in outer)
-            return [*before, path, *after]
+        file = re.sub(r":\w+$", "", path)  # an action may follow
+        if end - start > 1 and os.path.exists(os.path.expanduser(file)):
+            left, right = (",".join(side) for side in (pieces[:start], pieces[end:]))
+            return [*(_parts(left) if left else []), path, *(_parts(right) if right else [])]
     return split(text)
-
-
-def _exists(path: str) -> bool:
-    return bool(path) and os.path.exists(os.path.expanduser(path))
 
 
 def _names_or_none(key: str, value: object) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import pytest
 from sweeping import go, prepare
 
 from attention.errors import InvalidValue
+import lil
 from experiments.cli import main
 from experiments.cli.console import Console
 from experiments.cli.stores import list_sweeps
@@ -46,6 +47,13 @@ def twice(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
         values |= {"budgets": budget, "max_new_tokens": 24, "batch_size": 3, "threads": 1}
         ids.append(go(load("demo-small", values), out)[0].sweep)
     return out, ids
+
+
+def test_a_detector_of_an_older_sweep_is_what_it_was() -> None:
+    (cycle,) = (detector for detector in Study.open(SMALL).detectors if detector.name == "cycle")
+    assert cycle == lil.Cycle(long_period=0)
+    assert "long_period" not in cycle.identity()
+    assert lil.Cycle().identity()["long_period"] == 4096
 
 
 def test_every_sweep_adds_a_manifest_and_the_report_has_them_all(

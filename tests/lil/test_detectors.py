@@ -30,22 +30,12 @@ def naive_cycle(
     st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=30),
     st.lists(st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=7),
     st.integers(0, 40),
-    st.integers(1, 4),
-    st.integers(0, 5),
-    st.integers(0, 9),
-    st.integers(2, 5),
-    st.integers(0, 30),
+    st.tuples(*(st.integers(*ends) for ends in ((1, 4), (0, 5), (0, 9), (2, 5), (0, 30)))),
 )
 def test_cycle_is_what_slices_say(
-    head: list[bytes],
-    block: list[bytes],
-    tail: int,
-    low: int,
-    more: int,
-    longest: int,
-    repeats: int,
-    least: int,
+    head: list[bytes], block: list[bytes], tail: int, numbers: tuple[int, ...]
 ) -> None:
+    low, more, longest, repeats, least = numbers
     pieces = head + (block * 40)[:tail]
     most = low + more
     cycle = lil.Cycle(low, most, repeats, least, outside=0, long_period=longest)

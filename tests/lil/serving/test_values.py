@@ -113,6 +113,7 @@ def test_off_defaults_and_cues() -> None:
         ({"stop_on": 'either(parts=[{name="either", parts="os:path"}])'}, "one of both, budget"),
         ({"stop_on": "either(parts=3)"}, "parts"),
         ({"stop_on": "cycle(max_period=1000000000000000000)"}, "4,096"),
+        ({"stop_on": "cycle(long_period=4097)"}, "4,096"),
         ({"stop_on": f"guardian(t=1.0, f=1{400 * '0'})"}, "f"),
         ({"stop_on": "guardian(f=1)"}, "10"),
         ({"stop_on": f"either(parts={'[' * 2000}{']' * 2000})"}, "stop_on"),

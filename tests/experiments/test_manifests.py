@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from sweeping import go, prepare
 
-from attention.errors import InvalidValue
 import lil
+from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.cli.console import Console
 from experiments.cli.stores import list_sweeps

@@ -96,6 +96,9 @@ class RowLengths:
         # Forwards change an embedding: one thread at a time.
         self._lock = RLock()
 
+    def __deepcopy__(self, memo: Any) -> RowLengths:
+        return self  # of a model that is copied inside a block
+
     def hooks(self, model: PreTrainedModel) -> list[RemovableHandle]:
         """Hooks that do so until they are removed; none where nothing follows lengths."""
         turn = [x.register_forward_hook(self._turn, with_kwargs=True) for x in following(model)]

@@ -92,6 +92,15 @@ def test_a_forced_prefix_across_the_switch_goes_on_as_it_was_decoded(
     assert decoded(model, tokenizer, [request], beyond_positions=True) == [whole]
 
 
+def test_a_text_is_read_anew_where_steps_are_launched_ahead(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"beyond_positions": True, "backend": BACKENDS[1]}
+    whole = decoded(stretched("phi3"), tokenizer, PROMPTS, **options)
+    monkeypatch.setattr("attention.core.devices.is_synchronous", lambda _: False)
+    assert decoded(stretched("phi3"), tokenizer, PROMPTS, **options) == whole
+
+
 @pytest.mark.parametrize("kind", ["phi3", "dynamic"])
 def test_generate_through_a_cache_is_the_models_own_across_the_switch(kind: str) -> None:
     ids, model = torch.tensor(PROMPTS[1:2]), stretched(kind)

@@ -36,7 +36,8 @@ def following(model: PreTrainedModel) -> list[nn.Module]:
 def _kinds(module: Any) -> list[str]:
     """The kinds of an embedding, one for each kind of layer, that follow lengths."""
     kind = getattr(module, "rope_type", None)
-    return [x for x in (kind.values() if isinstance(kind, dict) else [kind]) if follows_length(x)]
+    kinds = kind.values() if isinstance(kind, dict) else [kind]
+    return [str(x) for x in kinds if follows_length(x)]
 
 
 def _tables(config: Any) -> list[dict[str, Any]]:

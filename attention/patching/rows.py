@@ -82,11 +82,11 @@ class RowCounts(NamedTuple):
 
     def select(self, index: Counts) -> RowCounts:
         """Those of these rows, in this order."""
-        return RowCounts(*(numbers[index] for numbers in self))
+        return RowCounts._make(numbers[index] for numbers in self)
 
     def replaced(self, rows: Counts, source: RowCounts, source_rows: Counts) -> RowCounts:
         """The same with rows of another cache in the place of these; they decode nothing yet."""
-        changed = RowCounts(*(numbers.copy() for numbers in self))
+        changed = RowCounts._make(numbers.copy() for numbers in self)
         for numbers, theirs in zip(changed, source, strict=True):
             numbers[rows] = theirs[source_rows]
         changed.decoded[rows] = False
@@ -97,7 +97,7 @@ class RowCounts(NamedTuple):
 
         What comes then is output, but in a row that holds nothing any more.
         """
-        changed = RowCounts(*(numbers.copy() for numbers in self))
+        changed = RowCounts._make(numbers.copy() for numbers in self)
         changed.begun[rows] = seen > 0
         changed.seen[rows], changed.decoded[rows] = seen, False
         return changed

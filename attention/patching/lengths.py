@@ -79,6 +79,8 @@ def switching_at(modules: Sequence[Any], tokens: int) -> Iterator[None]:
             module.config.max_position_embeddings = tokens
             for table in _tables(module.config):
                 table[_ORIGINAL] = tokens
+            if hasattr(module.config, _ORIGINAL):  # it is copied there at times
+                setattr(module.config, _ORIGINAL, tokens)
             module.original_max_seq_len = module.max_seq_len_cached = tokens
         yield
     finally:

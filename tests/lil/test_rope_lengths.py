@@ -138,6 +138,6 @@ def test_keys_turned_for_another_length_are_refused() -> None:
 
 def test_a_probe_sees_a_rope_that_follows_another_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attention.patching.patched.RowLengths.hooks", lambda *_: [])
-    for kind in ("longrope", "dynamic"):
+    for kind in ("phi3", "longrope", "dynamic"):
         with pytest.raises(InvalidValue, match="differ by"), attention.Full().on(stretched(kind)):
             pass

@@ -1,81 +1,45 @@
 """The base class of methods, and everything that an author of a method imports."""
 
-from attention.contract.backend import AUTO, Backend, Dropping, Full, check_pages
-from attention.core import devices
-from attention.core.kernels import (
-    BLOCK_ELEMENTS,
-    added,
-    dense,
-    dense_with_mass,
-    group,
-    hide,
-    logits,
-    over_group,
-    softmax,
-    spread,
-    take_pages,
-    top,
-)
-from attention.core.ropes import Turn, rotate
-from attention.core.slots import Slots
-from attention.core.step import Counts, Step
-from attention.engines import QKV, AttentionOutput
-from attention.errors import (
-    InvalidValue,
-    check_choice,
-    check_flag,
-    check_int,
-    check_number,
-    check_share,
-)
-from attention.layers.compressing import Compressing, check_window
-from attention.layers.evicting import Evicting
-from attention.layers.layer import Geometry, KeepAll, Layer, Method, check_prompt, row_lists
-from attention.layers.paged import Paged
-from attention.layers.selecting import Choice, Selecting
-
-__all__ = [
-    "AUTO",
-    "BLOCK_ELEMENTS",
-    "QKV",
-    "AttentionOutput",
-    "Backend",
-    "Choice",
-    "Compressing",
-    "Counts",
-    "Dropping",
-    "Evicting",
-    "Full",
-    "Geometry",
-    "InvalidValue",
-    "KeepAll",
-    "Layer",
-    "Method",
-    "Paged",
-    "Selecting",
-    "Slots",
-    "Step",
-    "Turn",
-    "added",
-    "check_choice",
-    "check_flag",
-    "check_int",
-    "check_number",
-    "check_pages",
-    "check_prompt",
-    "check_share",
-    "check_window",
-    "dense",
-    "dense_with_mass",
-    "devices",
-    "group",
-    "hide",
-    "logits",
-    "over_group",
-    "rotate",
-    "row_lists",
-    "softmax",
-    "spread",
-    "take_pages",
-    "top",
-]
+from attention.contract.backend import AUTO as AUTO
+from attention.contract.backend import Backend as Backend
+from attention.contract.backend import Dropping as Dropping
+from attention.contract.backend import Full as Full
+from attention.contract.backend import check_pages as check_pages
+from attention.core import devices as devices
+from attention.core.kernels import BLOCK_ELEMENTS as BLOCK_ELEMENTS
+from attention.core.kernels import added as added
+from attention.core.kernels import dense as dense
+from attention.core.kernels import dense_with_mass as dense_with_mass
+from attention.core.kernels import group as group
+from attention.core.kernels import hide as hide
+from attention.core.kernels import logits as logits
+from attention.core.kernels import over_group as over_group
+from attention.core.kernels import softmax as softmax
+from attention.core.kernels import spread as spread
+from attention.core.kernels import take_pages as take_pages
+from attention.core.kernels import top as top
+from attention.core.ropes import Turn as Turn
+from attention.core.ropes import rotate as rotate
+from attention.core.slots import Slots as Slots
+from attention.core.step import Counts as Counts
+from attention.core.step import Step as Step
+from attention.engines import QKV as QKV
+from attention.engines import AttentionOutput as AttentionOutput
+from attention.errors import InvalidValue as InvalidValue
+from attention.errors import check_choice as check_choice
+from attention.errors import check_flag as check_flag
+from attention.errors import check_int as check_int
+from attention.errors import check_number as check_number
+from attention.errors import check_share as check_share
+from attention.layers.compressing import Compressing as Compressing
+from attention.layers.compressing import check_window as check_window
+from attention.layers.evicting import Evicting as Evicting
+from attention.layers.layer import Geometry as Geometry
+from attention.layers.layer import KeepAll as KeepAll
+from attention.layers.layer import Layer as Layer
+from attention.layers.layer import Method as Method
+from attention.layers.layer import check_prompt as check_prompt
+from attention.layers.layer import row_lists as row_lists
+from attention.layers.paged import Paged as Paged
+from attention.layers.selecting import Choice as Choice
+from attention.layers.selecting import Selecting as Selecting

@@ -29,28 +29,20 @@ def check_family(config: Any) -> None:
     for tower in ("vision_config", "audio_config"):
         if getattr(config, tower, None) is not None:
             raise InvalidValue("model", family, f"a text model: this one's config has a {tower}")
-    if getattr(config, "use_bidirectional_attention", False):
-        raise InvalidValue("use_bidirectional_attention", True, "causal attention")
-    if getattr(config, "attn_logit_softcapping", None) is not None:
-        raise InvalidValue(
-            "attn_logit_softcapping", config.attn_logit_softcapping, "None: logits are not capped"
-        )
-    chunked = "chunked_attention" in (getattr(config, "layer_types", None) or ())
-    if chunked and getattr(config, "attention_chunk_size", None):
+    chunk = getattr(config, "attention_chunk_size", None)
+    if chunk and "chunked_attention" in (getattr(config, "layer_types", None) or ()):
         allowed = (
             "layers that attend to all earlier tokens or slide a window: these of "
-            f"{family} attend within chunks of {config.attention_chunk_size} tokens"
+            f"{family} attend within chunks of {chunk} tokens"
         )
         raise InvalidValue("layer_types", ["chunked_attention"], allowed)
-    rank = getattr(config, "kv_lora_rank", None)
-    if rank:
-        allowed = (
-            f"None: {family} makes the keys and values of all heads from one latent vector (MLA), "
-            "which is what there is to keep; budgets are of keys of heads"
-        )
-        raise InvalidValue("kv_lora_rank", rank, allowed)
-    shared = getattr(config, "num_kv_shared_layers", None)
-    if shared:
-        raise InvalidValue(
-            "num_kv_shared_layers", shared, f"0: layers of {family} read the keys of other layers"
-        )
+    refused = {
+        "use_bidirectional_attention": "causal attention",
+        "attn_logit_softcapping": "None: logits are not capped",
+        "kv_lora_rank": f"None: {family} makes the keys and values of all heads from one latent "
+        "vector (MLA), which is what there is to keep; budgets are of keys of heads",
+        "num_kv_shared_layers": f"0: layers of {family} read the keys of other layers",
+    }
+    for field, allowed in refused.items():
+        if value := getattr(config, field, None):
+            raise InvalidValue(field, value, allowed)

@@ -239,19 +239,15 @@ def _stumbled(family: str, error: Exception) -> InvalidValue:
     # What a user gives is a cache, whatever the class is called that the probe tries.
     reason = re.sub(r"<class '[^']*'>|'\w+' object", "our cache", reason)
     if isinstance(error, AttributeError) and not hasattr(Cache, "get_conv_state"):
-        return InvalidValue(
-            "model",
-            family,
+        allowed = (
             "a model that takes transformers' common cache: with transformers "
             f"{transformers.__version__} this one needs more than it has ({reason}), with newer "
-            "ones states of other layers are kept in it",
+            "ones states of other layers are kept in it"
         )
-    return InvalidValue(
-        "model",
-        family,
-        "a model that runs through our cache: this one stops with "
-        f"{type(error).__name__}: {reason}",
-    )
+    else:
+        why = f"{type(error).__name__}: {reason}"
+        allowed = f"a model that runs through our cache: this one stops with {why}"
+    return InvalidValue("model", family, allowed)
 
 
 # The anatomy of each model, with its config, device and dtypes then.

@@ -6,36 +6,18 @@
 from __future__ import annotations
 
 from attention.registry import Registry
-from lil.penalties._history import Penalty, ScoreChange, StatefulPenalty, working_dtype
-from lil.penalties._lz_rows import LZRows
-from lil.penalties.dry import DRYPenalty
-from lil.penalties.frequency import FrequencyPenalty
-from lil.penalties.lz import LZPenalty
-from lil.penalties.no_repeat_ngram import NoRepeatNGramPenalty
-from lil.penalties.presence import PresencePenalty
-from lil.penalties.presence_window import PresenceWindowPenalty
-from lil.penalties.repetition import RepetitionPenalty
-
-__all__ = [
-    "PENALTIES",
-    "DRYPenalty",
-    "FrequencyPenalty",
-    "LZPenalty",
-    "LZRows",
-    "NoRepeatNGramPenalty",
-    "Penalty",
-    "PresencePenalty",
-    "PresenceWindowPenalty",
-    "RepetitionPenalty",
-    "ScoreChange",
-    "StatefulPenalty",
-    "describe",
-    "find",
-    "get",
-    "known",
-    "names",
-    "working_dtype",
-]
+from lil.penalties._history import Penalty as Penalty
+from lil.penalties._history import ScoreChange as ScoreChange
+from lil.penalties._history import StatefulPenalty as StatefulPenalty
+from lil.penalties._history import working_dtype as working_dtype
+from lil.penalties._lz_rows import LZRows as LZRows
+from lil.penalties.dry import DRYPenalty as DRYPenalty
+from lil.penalties.frequency import FrequencyPenalty as FrequencyPenalty
+from lil.penalties.lz import LZPenalty as LZPenalty
+from lil.penalties.no_repeat_ngram import NoRepeatNGramPenalty as NoRepeatNGramPenalty
+from lil.penalties.presence import PresencePenalty as PresencePenalty
+from lil.penalties.presence_window import PresenceWindowPenalty as PresenceWindowPenalty
+from lil.penalties.repetition import RepetitionPenalty as RepetitionPenalty
 
 PENALTIES: Registry[Penalty] = Registry(
     "penalty",

@@ -18,13 +18,13 @@ from tqdm import tqdm
 import lil
 from attention import Backend
 from attention.errors import InvalidValue, check_int
-from attention.identity import code
 from experiments.evals.model_args import GenerationArguments, Until, configuration, text_before
 from experiments.grid import models
 from experiments.grid.data.prompts import template_values, unknown_value
 from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import digest
 from experiments.grid.plan import build_backends, build_penalties
+from experiments.grid.sources import code
 from lil.decoding.options import encode, positions_of
 
 #: What is added up over all generations and stands in the harness's results.

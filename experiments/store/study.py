@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
-from attention.identity import code
 from attention.spec import IMPORT_PATH, Spec
 from experiments.grid import gym
 from experiments.grid.config import Config
@@ -20,6 +19,7 @@ from experiments.grid.detectors import detectors_like, detectors_of
 from experiments.grid.identity import Configuration
 from experiments.grid.plan import Plan, Run, distinct, require_own_names
 from experiments.grid.scoring import Scorers, is_path, loaded
+from experiments.grid.sources import code
 from experiments.grid.stored import backend_of, penalties_of
 from experiments.store.files.filesystem import is_locked
 from experiments.store.files.records import Record

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lil
-from attention.identity import code
 from experiments.grid import models
+from experiments.grid.sources import code
 from experiments.store import manifest
 
 #: What becomes of a step that is not compiled: nobody tried, or it failed.

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention.errors import InvalidValue
 from attention.families import key_layers
-from attention.identity import code
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.data.sets import labels
 from experiments.grid.experiment import Experiment
 from experiments.grid.identity import Configuration
 from experiments.grid.plan import Run, build_configurations
+from experiments.grid.sources import code
 from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study

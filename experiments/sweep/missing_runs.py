@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import lil
-from attention.identity import code
 from experiments.grid.data.sets import stream_name
 from experiments.grid.identity import OWN_RUNTIME, Configuration
 from experiments.grid.plan import Run
+from experiments.grid.sources import code
 from experiments.store.samples.replay import (
     Firing,
     acted_record,

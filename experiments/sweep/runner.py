@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any
 
 import lil
-from attention.identity import code
 from experiments.grid import models
 from experiments.grid.identity import Configuration
+from experiments.grid.sources import code
 from experiments.store import manifest
 from experiments.store.samples.replay import stored_verdict
 from experiments.store.store import Store

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
-from attention.identity import code
 from experiments.grid import models, positions
 from experiments.grid.config import Config
 from experiments.grid.experiment import Experiment
 from experiments.grid.identity import OWN_RUNTIME
+from experiments.grid.sources import code
 from experiments.store import manifest
 from experiments.store.files.filesystem import (
     StoreBusyError,

@@ -11,10 +11,10 @@ from own_classes import DETECTOR_FILES, METHOD_FILES, Folder
 from sweeping import go, prepare
 
 from attention.errors import InvalidValue
-from attention.identity import code
 from attention.spec import Spec
 from experiments.grid.config import Config
 from experiments.grid.plan import build_backends
+from experiments.grid.sources import code
 from experiments.grid.stored import import_paths
 from experiments.store.store import Store
 from experiments.store.study import Study

@@ -16,10 +16,10 @@ import msgspec
 import zstandard
 
 from attention.errors import InvalidValue
-from attention.identity import code
 from experiments.grid.identity import Configuration, digest
 from experiments.grid.plan import Run
 from experiments.grid.scoring import Scorers
+from experiments.grid.sources import code
 from experiments.store.files.filesystem import write_atomically
 from experiments.store.files.records import Record, decompressed
 from experiments.store.samples.replay import continues_after_verdict, samples_of

@@ -17,10 +17,10 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from attention.identity import code
 from experiments.grid.identity import digest
 from experiments.grid.plan import PlannedProblem, Run
 from experiments.grid.scoring import NO_SCORERS, Judgement, Scorers, judged, shown
+from experiments.grid.sources import code
 from experiments.store.files.records import Record
 from experiments.store.samples.repetition import exact, repeats, tolerant
 from experiments.store.samples.sample import Sample, Shorter

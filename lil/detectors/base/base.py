@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 import numpy as np
 
 from attention.errors import InvalidValue, check_choice
-from attention.identity import named
+from attention.identity import import_path, named, ships
 from attention.registry import parameters
-from attention.sources import import_path, ships
 from attention.spec import Aliases
 from lil.detectors.base.actions import ACTIONS, Action, OnStop, action
 from lil.detectors.base.region import (

@@ -1,34 +1,88 @@
-"""The sources of a class that does not ship, as a digest.
+"""The code of classes that do not ship, as digests: it may change under the same identity.
 
-They are read and never run: the class's module, its bases' modules, and what these import of the
-same folder or package.
+Sources are read and never run: the class's module, its bases' modules, and what these import of the
+same folder or package; and the files that parameters name.
 """
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 import hashlib
 import secrets
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-#: Packages whose classes ship: their version number identifies their code.
-SHIPPED = frozenset({"attention", "lil", "experiments"})
+from attention.identity import SHIPPED, import_path, ships
+from attention.spec import IMPORT_PATH
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
-def ships(kind: type) -> bool:
-    """Whether a class is this project's own."""
-    return _top(kind.__module__) in SHIPPED
+def code(*things: Any) -> dict[str, str]:
+    """Digests of what may change under the same identity; none for what ships.
+
+    Args:
+        things: methods, detectors, penalties and codecs, or classes of them. What they are made of
+            counts too: what their attribute `uses` holds, and classes that parameters name.
+
+    Returns:
+        By import path the sources of each class that does not ship; by name as it is given, each
+        file that a parameter of such a class names.
+    """
+    digests: dict[str, str] = {}
+    for thing in things:
+        kind = thing if isinstance(thing, type) else type(thing)
+        values = [] if isinstance(thing, type) else list(_texts(_values(thing)))
+        if not ships(kind):
+            digests[import_path(kind)] = source_digest(kind)
+            digests |= {name: digest for name in values if (digest := _file_digest(name))}
+        classes = [kind_named for kind_named in map(_imported, values) if kind_named is not None]
+        inside = () if isinstance(thing, type) else getattr(thing, "uses", ())
+        digests |= code(*classes, *inside)
+    return digests
 
 
-def import_path(kind: type) -> str:
-    """A class as `package.module:Class`."""
-    return f"{kind.__module__}:{kind.__qualname__}"
+def _values(thing: Any) -> list[Any]:
+    fields = dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ()
+    own = [getattr(thing, parameter.name) for parameter in fields if parameter.init]
+    return [*own, thing.params()] if hasattr(thing, "params") else own
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text and path in a parameter, however deep."""
+    if isinstance(value, (str, Path)):
+        yield str(value)
+    elif isinstance(value, Mapping):
+        yield from _texts(list(value.values()))
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for item in value:
+            yield from _texts(item)
+
+
+def _file_digest(name: str) -> str | None:
+    """What a file holds, if there is one of this name."""
+    try:
+        path = Path(name).expanduser()
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:32]
+    except (OSError, ValueError, RuntimeError):  # a text that no file can be called
+        return None
+
+
+def _imported(text: str) -> type | None:
+    """The class at an import path that has been imported; looking for it imports nothing."""
+    if not IMPORT_PATH.fullmatch(text):
+        return None
+    module, _, attribute = text.partition(":")
+    kind = getattr(sys.modules.get(module), attribute, None)
+    return kind if isinstance(kind, type) and not ships(kind) else None
 
 
 @functools.cache

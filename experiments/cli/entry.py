@@ -26,7 +26,6 @@ NOUNS = {
     "replay": "detectors over stored traces with other parameters, no decoding",
     "calibrate": "a detector's setting with a promise about false stops, from stored traces",
     "report": "tables, figures and an HTML page again from a store; CSV and Parquet",
-    "chopper": "train a classifier that tells word salad by the model's hidden states",
     "show": "one stored run: text, answer, cap, costs, where detectors fired",
     "why": "why a sparse text departs from full attention's: keys not read, and put back",
     "acceptance": "the share of full attention's tokens that a sparse method would have chosen",

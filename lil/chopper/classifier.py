@@ -139,7 +139,7 @@ class Classifier:
             return cls(weight[0], float(bias[0]), source=str(source), **known)
         except (KeyError, TypeError, ValueError) as error:
             reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-            allowed = f"a file written by `lil chopper train` ({reason})"
+            allowed = f"a file written by scripts/training/train_chopper.py ({reason})"
             raise InvalidValue("weights", str(source), allowed) from error
 
 

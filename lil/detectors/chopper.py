@@ -57,7 +57,7 @@ class Chopper(SignalDetector):
     name: ClassVar[str] = "chopper"
     ladder = ("long_streak", (16, 12, 10, 8, 7, 6, 5, 4, 3, 2))
     anchors: ClassVar[bool] = True
-    trained = ("weights", "lil chopper train")
+    trained = ("weights", "scripts/training/train_chopper.py")
 
     def __post_init__(self) -> None:
         from lil.chopper.classifier import Classifier
@@ -68,7 +68,9 @@ class Chopper(SignalDetector):
         if isinstance(weights, (str, Path)):
             weights = Classifier.load(weights)
         if not isinstance(weights, Classifier):
-            raise InvalidValue("weights", weights, "a file of `lil chopper train`, or a Classifier")
+            raise InvalidValue(
+                "weights", weights, "a file of scripts/training/train_chopper.py, or a Classifier"
+            )
         if self.digest not in (None, weights.digest):
             allowed = f"{weights.digest}, which is what {weights.source or 'the classifier'} has"
             raise InvalidValue("digest", self.digest, allowed)

@@ -132,7 +132,6 @@ COMMANDS = (
     "report {store} --no-figures --no-page --csv x",
     "curve q.jsonl --plot x",
     "calibrate {store} --detector guardian --out x",
-    "chopper train --from {store} --weights x",
 )
 
 

@@ -99,7 +99,7 @@ def _weights(name: str, parameter: str, command: str, value: Any, defaults: Defa
     if value is None:
         allowed = (
             f"{parameter} for {model} (--set detector_params.{name}.{parameter}=FILE; "
-            f"`{command} --model {model}` makes them), or another: --detector guardian"
+            f"`{command}` makes them), or another: --detector guardian"
         )
         raise InvalidValue("detector", name, allowed)
     return value

@@ -62,9 +62,8 @@ class LilLM(TemplateLM):
         **arguments: Any,
     ) -> None:
         super().__init__()
-        values = dict(chat_template_args or {})
-        if enable_thinking is not None:
-            values["enable_thinking"] = enable_thinking
+        thinking = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
+        values = dict(chat_template_args or {}) | thinking
         if values:
             arguments["template_values"] = values
         if batch_size is not None and not str(batch_size).startswith("auto"):

@@ -153,6 +153,11 @@ def scaled(kind: str) -> torch.nn.Module:
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
 def test_frequencies_that_change_are_refused_where_keys_are_turned(kind: str) -> None:
     m = scaled(kind)
+    try:
+        with attention.Full().on(m):
+            pass
+    except attention.InvalidValue:
+        pytest.skip("this transformers keeps the frequencies of longer texts: refused")
     for backend in (attention.Sink(budget=8), attention.InfLLM(budget=16)):
         with pytest.raises(attention.InvalidValue, match=kind), backend.on(m):
             pass

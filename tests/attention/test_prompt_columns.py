@@ -133,6 +133,10 @@ def test_drafts_are_verified_by_decode_queries(backend: attention.Backend) -> No
     assert not torch.equal(full, want)
 
 
+@pytest.mark.skipif(
+    not hasattr(transformers.Cache, "activate_past_recording"),
+    reason="this transformers announces no drafts before the first forward: refused",
+)
 @pytest.mark.parametrize("backend", [attention.Full(), SPARSE[0]], ids=str)
 def test_drafts_are_taken_back_behind_a_window(backend: attention.Backend) -> None:
     m = animal("gemma3")

@@ -43,8 +43,8 @@ class LilLM(TemplateLM):
         max_length: most tokens of context and generation, the model's positions by default; longer
             contexts lose their beginning, as under the harness's own models.
         batch_size: rows decoded together; "auto" takes the preset's.
-        think_end_token: text or id behind which an answer begins: what stands before its last
-            occurrence is left out of what a task sees.
+        think_end_token: text or id behind which an answer begins: a task sees only the text after
+            its last occurrence.
         enable_thinking, chat_template_args: values for the chat template.
         arguments: see `experiments.evals.model_args.configuration`.
     """

@@ -83,7 +83,7 @@ class StatedAnswer:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What stands in the last complete `\boxed{...}`, inner braces balanced; None without one."""
+    r"""The content of the last complete `\boxed{...}`, inner braces balanced; None without one."""
     boxes: dict[int, str] = {}
     open_: list[tuple[int, bool]] = []  # where what stands in a brace begins, and whether in a box
     for brace in _BRACES.finditer(text):
@@ -204,7 +204,7 @@ RULES: tuple[tuple[str, Callable[[str, Kind, bool], str | None]], ...] = (
 
 def find(text: str, kind: Kind, ended: bool, rules: int = len(RULES)) -> StatedAnswer | None:
     """The answer that an output states, by the first rule that finds one."""
-    # What stands behind the thinking: nothing where that has not ended.
+    # The text after the thinking: nothing where that has not ended.
     spoken = _THINKING.split(_THOUGHT.split(text)[-1], maxsplit=1)[0]
     if kind == "number":
         spoken = spoken.translate(_TYPED)

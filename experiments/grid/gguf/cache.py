@@ -102,7 +102,7 @@ def converted(name: str, path: Path, sha256: str | None = None) -> tuple[Path, s
                 tempfile.TemporaryDirectory(prefix="making-", dir=folder.parent) as own,
             ):
                 if not folder.exists():
-                    # A link in a folder of its own, where nothing else could be read beside it.
+                    # A link in a folder of its own, where nothing else could be read with it.
                     link, model = Path(own, f"file{SUFFIX}"), Path(own, "model")
                     link.symlink_to(path.resolve())
                     _write(link, header, model)

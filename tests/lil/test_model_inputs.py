@@ -1,4 +1,4 @@
-"""What a model is given, and what is said of what it is not."""
+"""Inputs of a model: begin tokens, chat templates, and a warning for settings that are left out."""
 
 from __future__ import annotations
 

@@ -125,11 +125,11 @@ _SHIPPED = {
 
 def _say_unused(config: Any, options: DecodeOptions) -> None:
     """Warn, once, of what a model's generation config has and these options lack."""
-    requested = {penalty.name for penalty in options.penalties}
+    own = {penalty.name for penalty in options.penalties}
     unused = {
         name: value
         for name, ours in _SHIPPED.items()
-        if (value := getattr(config, name, None)) not in (None, 0, 1, [], {}) and ours not in requested
+        if (value := getattr(config, name, None)) not in (None, 0, 1, [], {}) and ours not in own
     }
     if unused:
         named = ", ".join(f"{name}={value}" for name, value in unused.items())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import attention_speed
 import graphed_step
@@ -11,7 +10,6 @@ import model_speed
 import pytest
 import throughput
 
-from attention.errors import InvalidValue
 from experiments.bench import UNTIMED
 from tests.graphs import on_a_cpu
 
@@ -59,16 +57,3 @@ def test_captured_and_eager_steps_choose_the_same_tokens(
         assert graphed_step.main([*small.split(), "--batches", "3", "--json"]) == 0
     rows = json.loads(capfd.readouterr().out)["rows"]
     assert [(row["failed"], row["same"]) for row in rows] == [(None, 1)] * 5
-
-
-@pytest.mark.parametrize(
-    ("run", "message"),
-    [
-        (lambda: attention_speed.attention(["fulll"]), "did you mean 'full'"),
-        (lambda: model_speed.model(shape="tinny"), "did you mean 'tiny'"),
-        (lambda: throughput.throughput(level="hardd"), "did you mean 'hard'"),
-    ],
-)
-def test_wrong_values_are_refused_by_name(run: Callable[[], object], message: str) -> None:
-    with pytest.raises(InvalidValue, match=message):
-        run()

@@ -49,19 +49,6 @@ def test_every_preset_loads_and_every_key_has_a_comment(name: str) -> None:
     assert guardians or name in ("chopper", "keep-prompt")
 
 
-def test_the_demo_is_the_study_the_specification_names() -> None:
-    config = load("demo")
-    assert config.datasets == ("easy", "medium", "hard")
-    assert len(config.budgets) >= 3
-    assert config.limit >= 25
-    assert config.detector_params["guardian"] == {"f": 100, "rate": 0.08}
-    assert config.backend_params["quest"] == {"page": 8, "dense_layers": 0}
-    assert config.factors == (2, 4)
-    assert {"oracle(budget=16)", "random(budget=256)", "window(budget=256)"} < set(config.backends)
-    assert 3 * config.limit > 72  # together they can say that accuracy is kept
-    assert config.split == "study"
-
-
 def test_one_penalty_at_two_strengths_is_rebuilt_as_it_was() -> None:
     entries = ["repetition(penalty=1.2)", "repetition(penalty=1.5)", "repetition(penalty=1.2)"]
     config = load("demo", {"penalties": entries, "penalty_params": {"repetition": {"penalty": 3}}})
@@ -100,13 +87,6 @@ def test_a_bad_value_names_key_and_remedy(key: str, value: object, words: str) -
     assert key in str(caught.value)
 
 
-def test_an_unknown_key_of_a_file_suggests_the_nearest(tmp_path: Path) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text("bacth_size = 4\n")
-    with pytest.raises(InvalidValue, match="did you mean 'batch_size'"):
-        load(str(file))
-
-
 def test_a_file_that_is_no_toml_and_one_that_is_not_there(tmp_path: Path) -> None:
     broken = tmp_path / "broken.toml"
     broken.write_text("limit = = 3\n")
@@ -116,12 +96,6 @@ def test_a_file_that_is_no_toml_and_one_that_is_not_there(tmp_path: Path) -> Non
         load(str(tmp_path / "none.toml"))
     with pytest.raises(InvalidValue, match="did you mean 'demo'"):
         load("dmeo")
-
-
-def test_several_samples_need_a_temperature() -> None:
-    with pytest.raises(InvalidValue, match="samples_per_problem"):
-        load("demo", {"samples_per_problem": 4})
-    assert load("demo", {"samples_per_problem": 4, "temperature": 0.6}).samples_per_problem == 4
 
 
 @pytest.mark.parametrize(
@@ -187,9 +161,3 @@ def test_backends_by_import_path() -> None:
     assert type(backends[-1]) is Window
     with pytest.raises(InvalidValue, match=f"name = 'mine': .* own for {__name__}:Window"):
         build_backends(load("demo", {"backends": f"{path},{__name__}:Sink", "budgets": "32"}))
-
-
-def test_the_resolved_configuration_loads_again() -> None:
-    config = load("demo", {"temperature": 0.5, "top_k": 10})
-    assert load("demo-small", config.to_dict()) == config
-    assert set(config.to_dict()) == {field.name for field in dataclasses.fields(Config)}

@@ -238,9 +238,6 @@ def test_an_unfinished_sweep_is_said_until_a_newer_one_has_its_cells(
     assert (study.notices, len(study.sweeps)) == ((), 2)
 
 
-# ---------------------------------------------------------------- several stores, lists of sweeps
-
-
 # ---------------------------------------------------------------- two writers
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from experiments.cli import main
@@ -19,20 +17,6 @@ from experiments.cli import main
 def _cut(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-class Marks:
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.system, ("touch marker",)
-
-
-def _pickled(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes(pickle.dumps(Marks()))
-
-
-def _bin(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    torch.save({"model.embed_tokens.weight": Marks()}, folder / "pytorch_model.bin")
 
 
 def _config(**values: object) -> Callable[[Path], None]:
@@ -53,8 +37,6 @@ def _tokenizer(folder: Path) -> None:
 
 DAMAGES: dict[str, tuple[Callable[[Path], None], bool]] = {  # and whether a dry run knows
     "cut": (_cut, False),
-    "pickled": (_pickled, False),
-    "pickled .bin": (_bin, False),
     "no table": (_no_table, True),
     "architectures that are a text": (_config(architectures="Qwen3ForCausalLM"), True),
     "kernels of others": (_config(attn_implementation="somebody/kernel"), True),

@@ -53,19 +53,6 @@ def test_the_time_left_is_never_cut(width: int, monkeypatch: pytest.MonkeyPatch)
     assert len(line) <= width
 
 
-def test_all_stored_is_all_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    bars, _ = _bars(monkeypatch, 80, terminal=True)
-    bars.plan(144, 144, 0.0)
-    (line,) = _line(bars, 80).splitlines()
-    assert "144/144 100%" in line
-    assert "nothing left to decode" in line
-    bars.more(2, 50.0)  # runs with a detector that continues_after_verdict
-    bars.configuration(LONG)
-    assert "144/146 0%" in " ".join(_line(bars, 80).split())
-    bars.run_done(25.0)
-    assert "145/146 50%" in " ".join(_line(bars, 80).split())
-
-
 def test_a_log_tells_how_long_it_took_and_will_take(monkeypatch: pytest.MonkeyPatch) -> None:
     bars, out = _bars(monkeypatch, 80, terminal=False)
     bars._names = {LONG.dataset: "problems-of-2026"}

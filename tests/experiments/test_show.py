@@ -76,16 +76,6 @@ def test_it_shows_what_the_samples_of_a_report_say(store, capsys):
         assert (shown["full"] is None) is run.configuration.is_full
 
 
-def test_a_reader_sees_answer_cap_and_detectors(store, capsys):
-    runs = Study.open(store).runs()
-    run = next(run for run in runs if run.configuration.backend["name"] == "h2o")
-    assert main(["show", str(store), run.id[:8]]) == 0
-    out = capsys.readouterr().out
-    words = ("gold 7 or 0, scorer exact: ", "--cap 2x-full", "full attention took", "guardian")
-    for text in (*words, "cycle", Store(store).get(run.id).trace().prompt_bytes.decode().strip()):
-        assert text in out
-
-
 def test_why_an_answer_counts_as_it_does(store, tiny_model, tmp_path, capsys, monkeypatch):
     """Read at a smaller cap: two boxes are left, what comes behind the cap would be right."""
     copy = tmp_path / "copy"

@@ -195,31 +195,6 @@ def test_a_batch_too_large_for_memory_is_decoded_in_halves(
     assert (outcome.counts.failed, outcome.counts.decoded) == (0, 12)
 
 
-def test_an_interrupted_sweep_is_marked_and_goes_on(
-    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    go(tiny_config(), tmp_path / "whole")
-    calls = 0
-    real = Store.append
-
-    def append(self: Store, *args: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == 7:
-            raise KeyboardInterrupt
-        return real(self, *args)
-
-    monkeypatch.setattr(Store, "append", append)
-    with pytest.raises(KeyboardInterrupt):
-        go(tiny_config(), tmp_path / "cut")
-    monkeypatch.undo()
-    assert manifest.read(tmp_path / "cut")["status"] == "interrupted"
-    assert len(Store(tmp_path / "cut")) == 6
-    outcome, _ = go(tiny_config(), tmp_path / "cut")
-    assert outcome.counts.decoded == 14
-    assert tokens_of(tmp_path / "cut") == tokens_of(tmp_path / "whole")
-
-
 def test_the_manifest_says_what_ran_and_where(tiny_config: Make, tmp_path: Path) -> None:
     go(tiny_config(limit=1), tmp_path)
     values = manifest.read(tmp_path)

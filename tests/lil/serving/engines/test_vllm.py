@@ -136,11 +136,6 @@ def test_a_request_that_was_ended_says_so_by_its_own_stop_token(served: Any, rea
     assert (done.finish_reason, done.stop_reason, len(done.token_ids)) == ("stop", spare, 51)
 
 
-def test_wrong_values_are_refused(served: Any) -> None:
-    with pytest.raises(vllm.exceptions.VLLMValidationError, match="did you mean 'lz_alpha'"):
-        generated(served, PROMPTS[:1], [{"lz_alhpa": 1}])
-
-
 @only_long
 def test_requests_that_are_put_back_and_aborted_leave_the_others_alone(reasoner: Any) -> None:
     """Twelve blocks of 128 tokens for eight requests that take up to seven each."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from crowded_samples import crowded
 from reports import report_of
 from synthetic_samples import demo, sample
 
@@ -48,10 +49,10 @@ def test_full_attention_alone_has_no_charts() -> None:
 
 @pytest.mark.slow
 def test_every_figure_is_written_twice_alike(tmp_path: Path) -> None:
-    report = report_of(demo(problems=2))
+    report = report_of(crowded(problems=2))
     sets = chart_sets(report)
     first, second = (draw(report, sets, tmp_path / name) for name in ("a", "b"))
-    assert len(first) == 10  # five, as PNG and SVG
+    assert len(first) == 20  # of each penalty five, as PNG and SVG
     for left, right in zip(first, second, strict=True):
         assert left.read_bytes() == right.read_bytes()
     drawn = (tmp_path / "a" / "figure1-accuracy-length.svg").read_text()

@@ -7,7 +7,6 @@ import math
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -79,13 +78,6 @@ def test_what_is_no_manifest_is_one_message(
     assert errors.startswith("lil: error: ")
     assert re.search(words, errors)
     assert str(store) in errors
-
-
-def _store_of(folder: Path, meta: Any, trace: Any) -> Store:
-    path = folder / "traces" / "1.zst"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(pack("00" * 16, meta, trace))
-    return Store(folder)
 
 
 def test_a_record_of_another_version_is_named_and_skipped(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from experiments.cli.console import Console, table
 from experiments.grid import models
 from experiments.grid.data import rows as data_rows
 from experiments.store.labels import labels
-from lil import Detector, Verdict
+from lil import Detector, Verdict, token_bytes
 
 #: Characters of a text that are shown by default.
 SHOWN = 2000
@@ -34,14 +34,13 @@ def shortened(text: str, flag: str, whole: bool = False) -> str:
 def over_texts(
     file: Path,
     name: str | None,
-    column: str | None,
     detectors: Sequence[Detector],
     console: Console,
 ) -> dict[str, Any]:
     """Print where each detector would have stopped each text of a JSONL or CSV file.
 
-    `name` is that of the model whose tokens are counted. Texts are in `column`, or in one of
-    `COLUMNS`; a column `prompt` is the text before. Returns the document.
+    `name` is that of the model whose tokens are counted. Texts are in one of `COLUMNS`; a column
+    `prompt` is the text before. Returns the document.
     """
     if name is None:
         allowed = "--tokenizer MODEL for texts: detectors count the tokens of a model"
@@ -53,14 +52,16 @@ def over_texts(
     rows = data_rows.file_rows(file).rows
     if not rows:
         raise InvalidValue("file", str(file), "a file with at least one text")
-    texts = [_text(row, column) for row in rows]
+    texts = [_text(row) for row in rows]
     tokenizer = models.find_tokenizer(name)
+    table_of_bytes = token_bytes(tokenizer)
     for detector in detectors:
-        detector.require_tokens(tokenizer.table)
+        detector.require_tokens(table_of_bytes)
     names = labels(detectors)
     documents: list[dict[str, Any]] = []
     for row, (text, prompt) in zip(rows, texts, strict=True):
-        pieces = tokenizer.pieces(text)
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        pieces = [table_of_bytes[i] for i in ids]
         stops = [
             _stop(label, pieces, detector.watch(prompt.encode()).update(pieces))
             for label, detector in zip(names, detectors, strict=True)
@@ -106,14 +107,11 @@ def _counts(stop: Mapping[str, Any]) -> tuple[str, str, str]:
     return f"{stop['tokens']:,}", fired, f"{stop['kept']:,}"
 
 
-def _text(row: data_rows.Row, column: str | None) -> tuple[str, str]:
+def _text(row: data_rows.Row) -> tuple[str, str]:
     """A line's text and the prompt before it."""
-    if column is not None and column not in row.values:
-        allowed = f"a column of {row.place} ({', '.join(row.values) or 'there is none'})"
-        raise InvalidValue("column", column, allowed, row.values)
-    name = column or next((name for name in COLUMNS if name in row.values), None)
+    name = next((name for name in COLUMNS if name in row.values), None)
     if name is None:
-        allowed = f"a column {' or '.join(COLUMNS)}, or one that --column names"
+        allowed = f"a column {' or '.join(COLUMNS)}"
         raise InvalidValue(f"columns of {row.place}", ", ".join(row.values), allowed)
     prompt = row.values.get("prompt") or ""
     if not isinstance(prompt, str):

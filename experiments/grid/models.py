@@ -7,7 +7,6 @@ import importlib.util
 import json
 import logging
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -327,32 +326,15 @@ def quiet_transformers() -> None:
     hub.set_verbosity(logging.CRITICAL)
 
 
-@dataclass(frozen=True)
-class Tokenizer:
-    """A tokenizer and the bytes of each of its tokens."""
-
-    name: str
-    tokenizer: Any
-    table: Sequence[bytes]
-
-    def pieces(self, text: str) -> list[bytes]:
-        """A text in the bytes of its tokens, without special ones around it."""
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return [self.table[i] for i in ids]
-
-
-def find_tokenizer(name: str) -> Tokenizer:
+def find_tokenizer(name: str) -> Any:
     """A model's tokenizer alone, for texts from elsewhere; none of its weights are needed."""
     from transformers import AutoTokenizer
-
-    from lil import token_bytes
 
     location = str(checkpoint_path()) if name == REASONER else name
     if name in PACKAGED or is_gguf(name):
         location = _converted(name)[0]
     try:
-        tokenizer = AutoTokenizer.from_pretrained(location, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(location, trust_remote_code=False)
     except Exception as error:  # the hub's client raises many kinds
         allowed = f"{REASONER}, a folder with a tokenizer, or a hub id ({_reason(error)})"
         raise InvalidValue("tokenizer", name, allowed, [REASONER]) from error
-    return Tokenizer(name, tokenizer, token_bytes(tokenizer))

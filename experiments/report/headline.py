@@ -1,4 +1,4 @@
-"""What a report's tables say, in at most three sentences, by the claims of `claims.py`."""
+"""What a report's tables say, in at most two sentences, by the claims of `claims.py`."""
 
 from __future__ import annotations
 
@@ -6,25 +6,19 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from experiments.report.names import capital, counted, detector_name, short_named
-from experiments.report.row import (
-    DetectorEffect,
-    ReportRow,
-    by_detector,
-    by_penalty,
-    shown_detector,
-)
+from experiments.report.names import capital, counted, short_named
+from experiments.report.row import ReportRow
 
 _NAMED = 3  # configurations that are named one by one; more are counted by method
 _WORDS = {"loses": "loses answers", "gains": "gains answers"}
 
 
 def headline(rows: Sequence[ReportRow]) -> str:
-    """Lengths and costs of plain sparse methods, then what stopping or a penalty changes."""
+    """Lengths and costs of sparse methods without a penalty and a detector."""
     rows = short_named(rows)
     methods = [row for row in rows if row.is_sparse and row.role == "method"]
     plain = [row for row in methods if row.penalty == row.detector == "none"]
-    sentences = [_length(plain), _cost(plain), _others(rows)]
+    sentences = [_length(plain), _cost(plain)]
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
 
@@ -70,46 +64,6 @@ def _cost(plain: list[ReportRow]) -> str:
         claimed = _claimed(judged, "loses", "gains")
         claimed = claimed or "neither clearly loses nor clearly gains answers in any"
         parts.append(f"sparse attention {claimed} of {_count(judged)}")
-    return capital("; ".join(parts))
-
-
-def _others(rows: list[ReportRow]) -> str:
-    """What the shown detector does without a penalty, and what each penalty does."""
-    parts = []
-    watched = by_detector(
-        [
-            row
-            for row in rows
-            if row.is_sparse
-            and (row.role, row.penalty) == ("method", "none")
-            and row.detector_effect is not None
-            and row.detector_effect.tokens.estimate is not None
-        ]
-    )
-    shown = shown_detector([row for part in watched.values() for row in part.values()])
-    if shown is not None:
-        effects = [row.detector_effect for row in watched[shown].values()]
-        effect = DetectorEffect.total(filter(None, effects))
-        saved = effect.tokens.estimate or 0.0
-        text = f"{detector_name(*shown, list(watched))} saves {100 * saved:.1f}% of all tokens"
-        if saved < 0:
-            text = f"{detector_name(*shown, list(watched))} adds {-100 * saved:.1f}% to all tokens"
-        if effect.change.lost is not None and effect.solved:
-            lost, gained = effect.change.lost, effect.change.gained
-            text += f", loses {lost} of {effect.solved:,} right answers and gains {gained}"
-        parts.append(f"{text} over {_count(effects)}")
-    for penalty, part in by_penalty(rows).items():
-        known = [
-            row
-            for row in part
-            if row.detector == "none"
-            and row.penalty_effect is not None
-            and row.penalty_effect.length_ratio.estimate is not None
-        ]
-        if known:
-            claimed = _claimed(known, "longer", "shorter")
-            claimed = claimed or "neither clearly longer nor clearly shorter in any"
-            parts.append(f"with penalty {penalty} outputs are {claimed} of {_count(known)}")
     return capital("; ".join(parts))
 
 

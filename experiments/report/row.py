@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import get_type_hints
 
-from experiments.grid.config import Config
 from experiments.report.statistics import Change, Interval, Ratio
 from experiments.store.samples.sample import Key, Role
 
@@ -261,9 +260,3 @@ def by_detector(rows: Sequence[ReportRow]) -> dict[DetectorAction, dict[Key, Rep
         if row.detector != "none":
             groups.setdefault(row.detector_action, {})[row.key] = row
     return groups
-
-
-def shown_detector(rows: Sequence[ReportRow]) -> DetectorAction | None:
-    """The detector and action that pictures show, if any: a sweep's usual one before others."""
-    usual = (Config().detectors[0], "stop")
-    return min(by_detector(rows), key=lambda pair: pair != usual, default=None)

@@ -87,7 +87,6 @@ CASES = [
     ("one file twice", "report --csv x.csv --rows x.csv", ["rows = 'x.csv'", "of its own"]),
     ("curve of nothing", "curve nofile.txt", ["file = 'nofile.txt'", "readable"]),
     ("curve with a bad codec", "curve a_file --codec defalte", ["did you mean 'deflate'"]),
-    ("plot nowhere", "curve a_file --plot a_file/x.png", ["a_file is a file"]),
     ("bench of what was a part", "bench meter", ["backend = 'meter'", "full, h2o"]),
 ]
 

@@ -130,7 +130,6 @@ IN_THE_WAY = {"pipe": os.mkfifo, "folder": Path.mkdir, "link": lambda x: x.symli
 COMMANDS = (
     "report {store} --no-figures --page x",
     "report {store} --no-figures --no-page --csv x",
-    "curve q.jsonl --plot x",
     "calibrate {store} --detector guardian --out x",
 )
 

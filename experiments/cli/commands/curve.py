@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import lil
 from attention.errors import InvalidValue
 from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser
-from experiments.report.exports import check_file
-from experiments.store.files.filesystem import whole_file
 from experiments.store.store import Store
 
 EXAMPLES = """\
 examples:
   lil curve essay.txt                       one point every 1000 bytes
-  lil curve essay.txt loop.txt --every 250 --plot curves.png
+  lil curve essay.txt loop.txt --every 250
   lil curve lil-out/demo:3fa9               a stored trace, by the beginning of its id
   grep -v '^#' log.txt | lil curve -
 """
@@ -38,7 +36,6 @@ def add_arguments(parser: Parser) -> None:
     tokens = "tokens between two points of a trace; a text has none"
     step.add_argument("--every-tokens", type=int, metavar="N", help=tokens)
     parser.add_argument("--codec", default="deflate", help="compressor (deflate)")
-    parser.add_argument("--plot", metavar="PNG", help="draw compressed against original bytes")
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
@@ -47,16 +44,11 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         if (step := getattr(args, name)) is not None and step < 1:
             raise InvalidValue(name, step, "at least 1")
     lil.codecs.find(args.codec)
-    if args.plot is not None:
-        check_file("plot", args.plot)
-    curves = {name: _curve(name, args) for name in args.files}
     documents = []
-    for name, points in curves.items():
+    for name in args.files:
+        points = _curve(name, args)
         _print(name, points, console)
         documents.append({"file": name, "codec": args.codec, "points": list(map(_point, points))})
-    if args.plot:
-        _plot(curves, Path(args.plot))
-        console.plain(f"figure: {args.plot}")
     return Done(documents)
 
 
@@ -115,21 +107,3 @@ def _print(name: str, points: Sequence[Point], console: Console) -> None:
     console.print(table(name, ("tokens", "bytes", "compressed", "ratio", "growth"), rows, left=()))
     if len(some) < len(points):
         console.plain(f"{len(some)} of {len(points):,} points; --json has them all")
-
-
-def _plot(curves: Mapping[str, list[Point]], path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    for name, points in curves.items():
-        axes.plot([0, *(p[1] for p in points)], [0, *(p[2] for p in points)], label=name)
-    axes.set_xlabel("original bytes")
-    axes.set_ylabel("compressed bytes")
-    axes.legend()
-    try:
-        with whole_file(path) as half:
-            figure.savefig(half, dpi=150, format=path.suffix[1:] or "png")
-    except (OSError, ValueError) as error:
-        allowed = f"an image file that can be written ({error})"
-        raise InvalidValue("plot", str(path), allowed) from error

@@ -11,7 +11,7 @@ from attention.errors import InvalidValue
 from attention.spec import values
 from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser
-from experiments.cli.plain_text import COLUMNS, over_texts
+from experiments.cli.plain_text import over_texts
 from experiments.cli.reporting import document_of, report_of
 from experiments.cli.stores import (
     add_load_flag,
@@ -62,10 +62,8 @@ _KINDS = {"method": "sparse", "control": "controls", "null": "null"}
 def add_arguments(parser: Parser) -> None:
     """Flags of `lil replay`."""
     add_store(parser, also=", or a JSONL or CSV file of texts")
-    columns = f"that holds the texts ({' or '.join(COLUMNS)})"
     group = parser.add_argument_group("texts from elsewhere")
     group.add_argument("--tokenizer", metavar="ID|DIR", help="the model whose tokens they count")
-    group.add_argument("--column", metavar="NAME", help=columns)
     add_scorer_flag(parser)
     group = parser.add_argument_group("detectors (default: those with values, or the sweep's)")
     group.add_argument("--detector", metavar="NAME|FILE,...", help="such as guardian,cycle")
@@ -80,7 +78,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     """Replay the traces and print what each detector saves."""
     specs = typed_detectors(args.detector, [*args.set, *_short(args)])
     is_text = is_file(args.store)
-    for name in ("scorer", "load") if is_text else ("tokenizer", "column"):
+    for name in ("scorer", "load") if is_text else ("tokenizer",):
         if (flag := getattr(args, name)) is not None:
             kind = "a file of texts" if is_text else "a store"
             raise InvalidValue(name, flag, f"no --{name}, because {args.store} is {kind}")
@@ -88,7 +86,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         config = Config()
         detectors = _replayable(detectors_like(config, specs) or build_detectors(config))
         models.quiet_transformers()
-        return Done(over_texts(Path(args.store), args.tokenizer, args.column, detectors, console))
+        return Done(over_texts(Path(args.store), args.tokenizer, detectors, console))
     study = open_store(Path(args.store), to_load(args.load, specs), args.scorer)
     # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
     plain = distinct(replace(detector, on_stop="stop") for detector in study.detectors)

@@ -30,7 +30,6 @@ from attention.patching.session import Session
 from attention.patching.survey import Anatomy
 from experiments.grid.config import DTYPES
 from experiments.grid.models import resolve_device
-from experiments.store.manifest import processor
 
 UNTIMED = 3  # steps before the first one that is timed
 
@@ -206,13 +205,6 @@ def free_memory(device: str) -> int:
     if device.startswith("cuda"):
         return int(torch.cuda.mem_get_info(device)[0])
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def device_name(device: str) -> str:
-    """What the device calls itself."""
-    if device.startswith("cuda"):
-        return str(torch.cuda.get_device_name(device))
-    return processor()
 
 
 def conditions() -> dict[str, Any]:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from rich.markup import escape
 
 from attention.errors import InvalidValue
 from attention.spec import IMPORT_PATH, Spec
-from experiments.cli.console import Console, notify
+from experiments.cli.console import notify
 from experiments.cli.parser import Parser, comma_list
-from experiments.store.files.filesystem import is_locked
 from experiments.store.labels import folder_labels
 from experiments.store.study import Study
-from experiments.store.sweeps import read_all
 from lil import Detector
 
 DEFAULT_STORE = "lil-out/demo"
@@ -103,29 +97,6 @@ def open_stores(
     studies = judged_studies([x.study for x in opened], scorer)
     notify(notice for study in studies for notice in study.warnings)
     return [replace(x, study=study) for x, study in zip(opened, studies, strict=True)]
-
-
-def list_sweeps(folders: Sequence[Path], console: Console) -> dict[str, Any]:
-    """Print the sweeps of stores, the newest first; returns the document."""
-    _require_distinct(folders)
-    several = len(folders) > 1
-    document = []
-    notices: list[str] = []
-    for folder, label in zip(folders, folder_labels(folders), strict=True):
-        if several:
-            console.rule(escape(label), align="left")
-        sweeps = read_all(folder, notices)
-        writing = max((sweep.id for sweep in sweeps), default="") if is_locked(folder) else None
-        for sweep in sweeps:
-            row = sweep.summary()
-            if row["status"] == "running" and sweep.id != writing:
-                row["status"] = "killed"
-            document.append(({"store": label} if several else {}) | row)
-            started = row["started"][:16].replace("T", " ")
-            console.plain(f"{row['id']:24}  {row['status']:11}  {started}  {row['runs']:,} runs")
-            console.plain(" ".join(["    lil", *map(shlex.quote, row["arguments"])]))
-    notify(notices)
-    return {"sweeps": document}
 
 
 def _require_distinct(folders: Sequence[Path]) -> None:

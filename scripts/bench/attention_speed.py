@@ -41,7 +41,8 @@ from attention.engines import select
 from attention.errors import InvalidValue
 from attention.patching.cache import AttentionCache
 from experiments import bench
-from experiments.bench import UNTIMED, Shape, device_name, filled, forward, free_memory, seconds
+from experiments.bench import UNTIMED, Shape, filled, forward, free_memory, seconds
+from experiments.store.manifest import device_name
 
 BASELINE = "transformers"  # its sdpa attention function with a DynamicCache
 TURNS = 7  # in which all that is compared is timed one after the other

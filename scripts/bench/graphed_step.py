@@ -30,6 +30,7 @@ from attention.patching.compiled import compiled
 from attention.patching.decode_step import DecodeStep
 from experiments import bench
 from experiments.grid.models import resolve_device
+from experiments.store.manifest import device_name
 
 COLUMNS = (
     Column("dtype", "dtype", words=True),
@@ -107,7 +108,7 @@ def graphed_step(
         "steps": steps,
         "capture_s": captured,
         **bench.conditions(),
-        "device": bench.device_name(device),
+        "device": device_name(device),
     }
 
 

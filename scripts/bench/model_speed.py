@@ -33,7 +33,6 @@ from attention.patching.cache import AttentionCache
 from experiments.bench import (
     UNTIMED,
     conditions,
-    device_name,
     forward,
     free_memory,
     seconds,
@@ -41,6 +40,7 @@ from experiments.bench import (
 )
 from experiments.grid.config import DTYPES
 from experiments.grid.models import resolve_device
+from experiments.store.manifest import device_name
 
 #: One decode step with these newest ids.
 Stepping = Callable[[Tensor], object]

@@ -29,7 +29,6 @@ def test_no_command_passes_it_on(
     for command in (
         ["run", *model, *few, "--detector", "guardian"],
         ["sweep", *model, "--dry-run"],
-        ["report", hostile.store, "--sweeps"],
         ["replay", hostile.store, "--f", "3,5"],
         ["show", hostile.store, "full", "<b>"],
         ["curve", hostile.problems],

@@ -58,6 +58,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     from experiments import bench
     from experiments.grid.config import check
     from experiments.grid.models import resolve_device, use_threads
+    from experiments.store.manifest import device_name
 
     names = ("batch", "context", "heads", "kv_heads", "head_size", "dtype", "engine")
     if args.threads is not None:
@@ -82,7 +83,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     columns = ("method", "budget", "ms", "least ms", "times full", "MB")
     console.print(table(title, columns, cells, left=columns[:1]))
     about = {"repeats": args.repeats, **bench.conditions()}
-    about["device"] = bench.device_name(shape.device)
+    about["device"] = device_name(shape.device)
     named = ", ".join(f"{name} {value}" for name, value in {**asdict(shape), **about}.items())
     console.plain(f"Medians of steps in turn: {named}.")
     return Done({"rows": [asdict(row) for row in rows], "shape": asdict(shape), **about})

@@ -21,7 +21,6 @@ from experiments.cli.stores import (
     DEFAULT_STORE,
     add_load_flag,
     add_scorer_flag,
-    list_sweeps,
     open_stores,
     to_load,
 )
@@ -37,7 +36,6 @@ examples:
   lil report --parquet samples.parquet         the same with types (needs pyarrow)
   lil report --rows table.tex --rows rows.csv  a paper's tables, and every measure
   lil report lil-out/before lil-out/after      two stores side by side, a `store` in each row
-  lil report --sweeps                          the sweeps the store remembers
   lil report --sweep 20260301T09               one of them alone, by the beginning of its id
   lil report --sweep all                       all of them; those that do not fit, side by side
 
@@ -53,10 +51,8 @@ def add_arguments(parser: Parser) -> None:
         "sweeps of a store (default: the last one and all that fit together with it: the same "
         "weights, problems, caps, sampling, seed and dtype)"
     )
-    which = group.add_mutually_exclusive_group()
     choice = "one sweep alone, by the beginning of its id; or all that fit, side by side"
-    which.add_argument("--sweep", metavar="ID|last|all", help=choice)
-    which.add_argument("--sweeps", action="store_true", help="list them instead of results")
+    group.add_argument("--sweep", metavar="ID|last|all", help=choice)
     detectors = "besides the sweep's own, such as cycle; module:Class loads one that is stored"
     parser.add_argument("--detector", metavar="NAME[:ACTION],...", help=detectors)
     add_load_flag(parser)
@@ -71,8 +67,6 @@ def add_arguments(parser: Parser) -> None:
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Show stores, and export them where requested."""
     folders = [Path(name) for name in args.store]
-    if args.sweeps:
-        return Done(list_sweeps(folders, console))
     check_outputs(args)
     exports.check_files(args.csv, args.parquet, args.rows)
     detectors = typed_detectors(args.detector)

@@ -43,7 +43,7 @@ examples:
       --prompt-template prompt.txt --sample 100
 
 The same command again goes on where it was stopped and decodes nothing twice. A store remembers
-all its sweeps: `lil report` shows the last with all that fit it, `lil report --sweeps` lists them.
+all its sweeps, a file each in sweeps/: `lil report` shows the last with all that fit it.
 """
 
 

@@ -31,10 +31,10 @@ class Outputs:
     page: Path | None
 
     @classmethod
-    def of(cls, args: argparse.Namespace, store: Path, suffix: str = "") -> Outputs:
-        """What the flags say of one store; a suffix tells its reports from each other."""
-        drawn = Path(args.figures or store / f"figures{suffix}")
-        page = Path(args.page or store / f"{Path(NAME).stem}{suffix}.html")
+    def of(cls, args: argparse.Namespace, store: Path) -> Outputs:
+        """What the flags say of one store."""
+        drawn = Path(args.figures or store / "figures")
+        page = Path(args.page or store / NAME)
         return cls(None if args.no_figures else drawn, None if args.no_page else page)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attention.errors import InvalidValue
@@ -16,15 +15,6 @@ from experiments.store.study import Study
 from lil import Detector
 
 DEFAULT_STORE = "lil-out/demo"
-
-
-@dataclass(frozen=True)
-class OpenedStudy:
-    """A study, its label among several, and a suffix of its files among those of its store."""
-
-    label: str
-    study: Study
-    suffix: str
 
 
 def add_store(parser: Parser, also: str = "") -> None:
@@ -82,21 +72,15 @@ def open_stores(
     detectors: Sequence[Spec] = (),
     load: Collection[str] = (),
     scorer: str | None = None,
-) -> list[OpenedStudy]:
-    """The studies that a command line asks for; their warnings are printed on stderr."""
+) -> list[tuple[str, Study]]:
+    """The studies of a command line, each under a label; their warnings are printed on stderr."""
     _require_distinct(folders)
-    if len(folders) > 1 and sweep not in (None, "last", "all"):
-        raise InvalidValue("sweep", sweep, "last or all where there are several stores")
-    opened = []
-    for folder, label in zip(folders, folder_labels(folders), strict=True):
-        every = Study.each(folder, load) if sweep == "all" else [Study.open(folder, sweep, load)]
-        for study in every:
-            suffix = f"-{study.sweeps[0].id}" if len(every) > 1 else ""
-            more = study.with_detectors(detectors)
-            opened.append(OpenedStudy(label + suffix.replace("-", "@", 1), more, suffix))
-    studies = judged_studies([x.study for x in opened], scorer)
+    if len(folders) > 1 and sweep not in (None, "last"):
+        raise InvalidValue("sweep", sweep, "last where there are several stores")
+    every = [Study.open(folder, sweep, load).with_detectors(detectors) for folder in folders]
+    studies = judged_studies(every, scorer)
     notify(notice for study in studies for notice in study.warnings)
-    return [replace(x, study=study) for x, study in zip(opened, studies, strict=True)]
+    return list(zip(folder_labels(folders), studies, strict=True))
 
 
 def _require_distinct(folders: Sequence[Path]) -> None:

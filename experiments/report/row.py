@@ -251,12 +251,3 @@ def by_penalty(rows: Sequence[ReportRow]) -> dict[str, list[ReportRow]]:
     """Rows of each penalty, those without one first: reports never mix them."""
     names = sorted({row.penalty for row in rows}, key=lambda name: (name != "none", name))
     return {name: [row for row in rows if row.penalty == name] for name in names}
-
-
-def by_detector(rows: Sequence[ReportRow]) -> dict[DetectorAction, dict[Key, ReportRow]]:
-    """The rows with a detector, by detector and action, then by the key of the row without."""
-    groups: dict[DetectorAction, dict[Key, ReportRow]] = {}
-    for row in sorted(rows, key=lambda row: row.detector_action):
-        if row.detector != "none":
-            groups.setdefault(row.detector_action, {})[row.key] = row
-    return groups

@@ -100,7 +100,7 @@ class SweepGroup:
             reasons = "; ".join(f"{id_}: {why}" for id_, why in self.incompatible.items())
             sentences.append(
                 f"{folder}: sweeps that are incompatible with the last one are left out ({reasons})"
-                f"; `lil report {folder} --sweep ID|all` shows them"
+                f"; `lil report {folder} --sweep ID` shows them"
             )
         for sweep in self.unfinished():
             status = sweep.status
@@ -139,7 +139,7 @@ def by_id(folder: Path, id_: str) -> Sweep:
     known = {path.stem: path for path in manifest.paths(folder)}
     ids = [stem for stem in known if stem == id_] or [s for s in known if s.startswith(id_)]
     if len(ids) != 1 or not id_:
-        allowed = f"last, all, or the beginning of one of {', '.join(known)}"
+        allowed = f"last, or the beginning of one of {', '.join(known)}"
         raise InvalidValue("sweep", id_, allowed, known)
     return Sweep.read(known[ids[0]])
 

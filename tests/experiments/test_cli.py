@@ -194,8 +194,8 @@ def test_the_curve_of_any_file_is_the_librarys(capfd: CapFd, tmp_path: Path) -> 
 def test_the_curve_of_a_stored_trace(swept: tuple[Path, list[str]], capfd: CapFd) -> None:
     record = max(Store(swept[0]), key=lambda record: record.meta["tokens"])
     trace, name = record.trace(), f"{swept[0]}:{record.id[:8]}"
-    (document,) = _json(capfd, "curve", name, "--every-tokens", "7")
-    assert _points(document) == lil.token_curve(trace.text_pieces, every_tokens=7)
+    (document,) = _json(capfd, "curve", name)
+    assert _points(document) == lil.token_curve(trace.text_pieces, every_tokens=50)
     (document,) = _json(capfd, "curve", name, "--every", "30")  # bytes, as of any text
     assert _points(document) == lil.curve(b"".join(trace.text_pieces), every_bytes=30)
 

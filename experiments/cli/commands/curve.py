@@ -30,19 +30,15 @@ def add_arguments(parser: Parser) -> None:
     """Flags of `lil curve`."""
     files = "a text file, - for standard input, or STORE:ID"
     parser.add_argument("files", nargs="+", metavar="FILE", help=files)
-    step = parser.add_mutually_exclusive_group()
-    every = "bytes between two points (1000; of a trace, --every-tokens 50)"
-    step.add_argument("--every", type=int, metavar="BYTES", help=every)
-    tokens = "tokens between two points of a trace; a text has none"
-    step.add_argument("--every-tokens", type=int, metavar="N", help=tokens)
+    every = "bytes between two points (1000; of a trace 50 tokens)"
+    parser.add_argument("--every", type=int, metavar="BYTES", help=every)
     parser.add_argument("--codec", default="deflate", help="compressor (deflate)")
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Print a table of every file."""
-    for name in ("every", "every_tokens"):
-        if (step := getattr(args, name)) is not None and step < 1:
-            raise InvalidValue(name, step, "at least 1")
+    if args.every is not None and args.every < 1:
+        raise InvalidValue("every", args.every, "at least 1")
     lil.codecs.find(args.codec)
     documents = []
     for name in args.files:
@@ -58,14 +54,10 @@ def _curve(name: str, args: argparse.Namespace) -> list[Point]:
     if colon and not path.exists() and Path(folder).is_dir():
         pieces = _trace(Path(folder), id_).text_pieces
         if args.every is None:
-            every = args.every_tokens or 50
-            return lil.token_curve(pieces, every_tokens=every, codec=args.codec)
+            return lil.token_curve(pieces, every_tokens=50, codec=args.codec)
         return lil.curve(b"".join(pieces), every_bytes=args.every, codec=args.codec)
     if path.is_dir():
         raise InvalidValue("file", name, f"a file, or {name}:ID with one of {_some_ids(path)}")
-    if args.every_tokens:
-        allowed = f"--every BYTES: the tokens of {name} are not known, those of a trace are"
-        raise InvalidValue("every_tokens", args.every_tokens, allowed)
     try:
         text = sys.stdin.buffer.read() if name == "-" else path.read_bytes()
     except (OSError, ValueError) as error:

@@ -37,7 +37,6 @@ examples:
   lil report --rows table.tex --rows rows.csv  a paper's tables, and every measure
   lil report lil-out/before lil-out/after      two stores side by side, a `store` in each row
   lil report --sweep 20260301T09               one of them alone, by the beginning of its id
-  lil report --sweep all                       all of them; those that do not fit, side by side
 
 In Python: from experiments.store.store import Store; Store("lil-out/demo").frame()
 """
@@ -51,8 +50,8 @@ def add_arguments(parser: Parser) -> None:
         "sweeps of a store (default: the last one and all that fit together with it: the same "
         "weights, problems, caps, sampling, seed and dtype)"
     )
-    choice = "one sweep alone, by the beginning of its id; or all that fit, side by side"
-    group.add_argument("--sweep", metavar="ID|last|all", help=choice)
+    choice = "one sweep alone, by the beginning of its id"
+    group.add_argument("--sweep", metavar="ID|last", help=choice)
     detectors = "besides the sweep's own, such as cycle; module:Class loads one that is stored"
     parser.add_argument("--detector", metavar="NAME[:ACTION],...", help=detectors)
     add_load_flag(parser)
@@ -77,21 +76,20 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         if several and (path := getattr(args, name)):
             raise InvalidValue(name, path, f"no --{name} where there are several reports")
     reports: list[ShownReport] = []
-    for opened in studies:
+    for label, study in studies:
         if several:
-            console.rule(escape(opened.label), align="left")
-        outputs = Outputs.of(args, opened.study.folder, opened.suffix)
-        reports.append(show(opened.study, console, outputs))
-    both = list(zip(studies, reports, strict=True))
+            console.rule(escape(label), align="left")
+        reports.append(show(study, console, Outputs.of(args, study.folder)))
+    both = [(*labelled, shown) for labelled, shown in zip(studies, reports, strict=True)]
     if args.csv or args.parquet:
         samples = [
-            (store.label, sample)
-            for store, shown in both
-            for sample in with_text(shown.report.samples, store.study.store)
+            (label, sample)
+            for label, study, shown in both
+            for sample in with_text(shown.report.samples, study.store)
         ]
         labels = [label for label, _ in samples] if several else None
         exports.write_samples([sample for _, sample in samples], args.csv, args.parquet, labels)
-    every = [(store.label, row) for store, shown in both for row in shown.report.rows]
+    every = [(label, row) for label, _, shown in both for row in shown.report.rows]
     for file in args.rows:
         labels = [label for label, _ in every] if several else None
         exports.write_rows([row for _, row in every], file, labels)
@@ -99,11 +97,11 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     if not several:
         return Done(reports[0].document, code)
     document: dict[str, object] = {
-        key: [{"store": store.label} | row for store, shown in both for row in shown.document[key]]
+        key: [{"store": label} | row for label, _, shown in both for row in shown.document[key]]
         for key in ("rows", "pooled", "stopping")
     }
     document["manifests"] = [
-        {"store": store.label, "folder": str(store.study.folder)} | shown.document["manifest"]
-        for store, shown in both
+        {"store": label, "folder": str(study.folder)} | shown.document["manifest"]
+        for label, study, shown in both
     ]
     return Done(document, code)

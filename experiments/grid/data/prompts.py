@@ -148,10 +148,7 @@ def _rendered(
         if own:
             allowed = f"messages that the model's chat template takes ({error})"
             raise InvalidValue("messages", messages[-1][1][:60], allowed) from error
-        if system is None:
-            allowed = f"a model whose chat template takes a question ({error})"
-            raise InvalidValue("model", tokenizer.name_or_path, allowed) from error
-        allowed = f"a system prompt that the model's chat template takes ({error})"
+        allowed = f"a question and system prompt that the model's chat template takes ({error})"
         raise InvalidValue("system", system, allowed) from error
     # The template writes the special tokens itself.
     return list(tokenizer(rendered, add_special_tokens=False)["input_ids"])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from experiments.report.names import capital, detector_name, series
 from experiments.report.pools import DetectorPool
-from experiments.report.row import ReportRow, by_detector, by_penalty, dataset_order
+from experiments.report.row import ReportRow, by_penalty, dataset_order
 from experiments.report.statistics import Interval
 from experiments.report.tables.cells import (
     TableCell,
@@ -44,7 +44,8 @@ def detector_grids(rows: Sequence[ReportRow]) -> list[Grid]:
     columns = ("saved", "right", "wrong", "accuracy\u00a0", "lost", "gained")
     grids = []
     for model, of_model in _by_model(rows):
-        detectors = list(by_detector(of_model))
+        pairs = {row.detector_action for row in of_model if row.detector != "none"}
+        detectors = sorted(pairs)
         for penalty, of_penalty in by_penalty(of_model).items():
             for pair in detectors:
                 if part := [row for row in of_penalty if row.detector_action == pair]:

@@ -189,6 +189,33 @@ def _same(answer: str, gold: str) -> bool | None:
     return _same_mathematics(answer, gold) if kind == "mathematics" else False
 
 
+def reason(judgement: Judgement, gold: Gold, scorer: str) -> str:
+    """Why an output counts as right, as wrong, or as neither, in words."""
+    accepted = accepted_answers(gold)
+    shown = " or ".join(map(repr, accepted))
+    if not accepted or scorer == "none":
+        return "no answer is known" if not accepted else "the scorer none judges nothing"
+    if gym.is_named(scorer) and judgement.correct is not None:
+        score = "1.0" if judgement.correct else "less than 1.0"
+        answer = "no answer" if judgement.answer is None else repr(judgement.answer)
+        return f"the generator's scorer gives {answer} {score}"
+    if is_path(scorer):
+        verdict = {None: "is not loaded", True: f"accepts it by {judgement.rule}"}
+        return f"{scorer} {verdict.get(judgement.correct, 'refuses it')}"
+    if judgement.answer is None and scorer == "stated":
+        return "no rule finds an answer that the output states"
+    if judgement.answer is None:
+        return "no \\boxed{} of the output is complete"
+    if judgement.correct is None:
+        return f"{judgement.answer!r} beside {shown}: only math-verify, which is missing, can say"
+    kinds = {answers.kind_of(answer) for answer in accepted}
+    compared = "character by character" if scorer == "exact" else "as mathematics (math-verify)"
+    if scorer == "stated" and "mathematics" not in kinds:
+        compared = "as " + " or ".join(sorted(kinds))
+    same = "equals" if judgement.correct else "does not equal"
+    return f"{judgement.answer!r} {same} {shown} {compared}"
+
+
 def shown(gold: Gold) -> str | None:
     """The accepted answers as a text, several joined by " or "; None for none."""
     return " or ".join(gold) if isinstance(gold, tuple) else gold

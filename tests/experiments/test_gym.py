@@ -260,6 +260,8 @@ def test_right_is_what_the_generator_gives_one_point(
     result = scoring.judged(text, item.gold, item.scorer, own, item=item.id, ended=ended)
     assert (result.correct, result.rule) == (correct, rule)
     assert scoring.judged(text, item.gold, item.scorer, item=item.id).correct is None
+    score = "1.0" if correct else "less than 1.0"
+    assert scoring.reason(result, item.gold, item.scorer).endswith(score)
 
 
 @pytest.mark.usefixtures("site")
@@ -313,7 +315,7 @@ def test_asked_for_it_judges_and_says_by_which_rule(store: Path, site: Path, cap
     assert (site / "reasoning_gym" / "ran").exists()
     assert main(["replay", str(store), "--detector", "guardian", "--scorer", "gym"]) == 0
     assert main(["show", str(store), "0", "sink", "--scorer", "gym"]) == 0
-    assert "scorer gym:sums(seed = 3): wrong" in capsys.readouterr().out
+    assert "the generator's scorer gives no answer less than 1.0" in capsys.readouterr().out
     study = Study.open(store).judged_by("gym")
     assert {sample.correct for sample in study.samples([])} == {False}
 

@@ -42,6 +42,30 @@ def test_the_last_complete_box(text: str, expected: str | None) -> None:
     assert last_boxed(text) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "gold", "scorer", "words"),
+    [
+        ("\\boxed{5}", "5", "exact", "'5' equals '5' character by character"),
+        ("\\boxed{5} \\boxed{6}", ("5", "7"), "exact", "'6' does not equal '5' or '7' character"),
+        ("\\boxed{5", "5", "exact", "no \\boxed{} of the output is complete"),
+        ("\\boxed{5}", None, "exact", "no answer is known"),
+        ("\\boxed{5}", "5", "none", "the scorer none judges nothing"),
+        ("\\boxed{5}", "5", "mine:scorer", "mine:scorer is not loaded"),
+        pytest.param(
+            "\\boxed{0.5}",
+            "\\frac{1}{2}",
+            "math",
+            "equals '\\\\frac{1}{2}' as math",
+            marks=NEEDS_MATH,
+        ),
+    ],
+)
+def test_why_an_output_counts_as_it_does(
+    text: str, gold: scoring.Gold, scorer: str, words: str
+) -> None:
+    assert words in scoring.reason(scoring.judged(text, gold, scorer), gold, scorer)
+
+
 def test_numbers_need_no_math_verify_and_mathematics_is_refused_before_decoding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -56,6 +80,8 @@ def test_numbers_need_no_math_verify_and_mathematics_is_refused_before_decoding(
         for box in ("11", "x = 11 apples", "12", "2+9")
     }
     assert verdicts == {"11": True, "x = 11 apples": True, "12": False, "2+9": None}
+    sum_ = scoring.judged("\\boxed{2+9}", "11", "math")
+    assert "only math-verify" in scoring.reason(sum_, "11", "math")
     scoring._same_mathematics.cache_clear()
 
 

@@ -96,6 +96,10 @@ def test_why_an_answer_counts_as_it_does(store, tiny_model, tmp_path, capsys, mo
     out = capsys.readouterr().out
     gold = f"gold 7 or {run.item_id}"
     assert f"answer    9 by the last \\boxed{{}}, {gold}, scorer exact: wrong" in out
+    assert (
+        f"because   '9' does not equal '7' or '{run.item_id}' character by character; cut at 5 "
+        "tokens\n"
+    ) in out
     assert f"sweep     {min((copy / 'sweeps').iterdir()).stem}" in out
 
 

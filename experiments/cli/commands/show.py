@@ -16,7 +16,7 @@ from experiments.cli.runs import find, parameters
 from experiments.cli.stores import add_scorer_flag, judged_studies
 from experiments.grid.data.sets import labels as dataset_labels
 from experiments.grid.plan import Run
-from experiments.grid.scoring import Judgement, judged
+from experiments.grid.scoring import Judgement, judged, reason
 from experiments.store.labels import labels
 from experiments.store.samples.replay import samples_of
 from experiments.store.samples.sample import is_usable
@@ -49,7 +49,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
-    """Print one run: prompt, output, answer, cap, costs, detectors."""
+    """Print one run: prompt, output, why its answer counts as it does, cap, costs, detectors."""
     studies = judged_studies(Study.each(Path(args.store)), args.scorer)
     study, run = find(studies, args.run)
     notify(study.warnings)
@@ -106,6 +106,7 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
         "gold": gold,
         "scorer": scorer,
         "correct": judgement.correct,
+        "reason": None if text is None else reason(judgement, gold, scorer),
         "costs": {name: getattr(plain, name) for name in _COSTS},
         "detectors": [
             {"fired_at": x.stopped_at, **{name: getattr(x, name) for name in _OF_DETECTOR}}
@@ -167,6 +168,9 @@ def _lines(run: Mapping[str, Any]) -> dict[str, str]:
         known = "no answer is known" if accepted is None else f"gold {accepted}"
         answer, verdict = run["answer"] or "none found", _VERDICTS[run["correct"]]
         lines["answer"] = f"{answer}{rule}, {known}, scorer {run['scorer']}: {verdict}"
+        lines["because"] = str(run["reason"])
+        if run["status"] == "capped":
+            lines["because"] += f"; cut at {tokens:,} tokens"
         beyond = ", where the model's positions end or beyond" if run["at_positions"] else ""
         stored = f"; {more:,} more are stored" if more else ""
         lines["tokens"] = f"{tokens:,}, ended by {run['finish']}{beyond}{stored}"

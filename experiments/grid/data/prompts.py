@@ -148,7 +148,10 @@ def _rendered(
         if own:
             allowed = f"messages that the model's chat template takes ({error})"
             raise InvalidValue("messages", messages[-1][1][:60], allowed) from error
-        allowed = f"a question and system prompt that the model's chat template takes ({error})"
+        if system is None:
+            allowed = f"a model whose chat template takes a question ({error})"
+            raise InvalidValue("model", tokenizer.name_or_path, allowed) from error
+        allowed = f"a system prompt that the model's chat template takes ({error})"
         raise InvalidValue("system", system, allowed) from error
     # The template writes the special tokens itself.
     return list(tokenizer(rendered, add_special_tokens=False)["input_ids"])
@@ -164,6 +167,6 @@ def unknown_words(tokenizer: Any, prompts: Sequence[Sequence[int]], named: str) 
         return []
     return [
         f"{named}: {holding:,} of {len(prompts):,} prompts hold words that the model does not know "
-        f"({tokenizer.unk_token}): `lil run` prints them, and --prompt-template FILE "
+        f"({tokenizer.unk_token}): `lil run --show-prompt` shows them, and --prompt-template FILE "
         "puts other words around a problem"
     ]

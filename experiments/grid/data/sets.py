@@ -51,6 +51,11 @@ def split_revision(name: str) -> tuple[str, str]:
     return (known, revision) if at and known in HUB and not is_file(name) else (name, "")
 
 
+def is_form(name: str) -> bool:
+    """Whether a name has one of the forms."""
+    return name.startswith((gym.PREFIX, PACKAGE))
+
+
 def is_file(name: str) -> bool:
     """Whether there is such a file; what cannot be a path is none."""
     try:
@@ -73,7 +78,7 @@ def expand(datasets: Iterable[str]) -> tuple[str, ...]:
     out: list[str] = []
     revisions: dict[str, str] = {}
     for typed in datasets:
-        if typed.startswith((gym.PREFIX, PACKAGE)):
+        if is_form(typed):
             out.append(gym.spelled(typed) if gym.is_named(typed) else _checked(typed))
             continue
         name, revision = split_revision(typed)
@@ -120,6 +125,11 @@ def labels(datasets: Sequence[str]) -> dict[str, str]:
 def stream_name(dataset: str, item_id: str) -> str:
     """What the random stream of a problem's row is seeded with, beside seed and sample index."""
     return f"{Path(dataset).name}/{item_id}"
+
+
+def is_packaged(name: str) -> bool:
+    """Whether a data set is one of these."""
+    return name.startswith(PACKAGE)
 
 
 def _checked(name: str) -> str:

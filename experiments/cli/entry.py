@@ -42,7 +42,7 @@ _EXAMPLES = """\
 examples:
   lil sweep                                  the demo: what sparse attention costs, on this machine
   lil run --backend h2o --budget 64          watch a model lose its notes
-  lil replay --f 50,100,200                  other stopping rules over the same traces
+  lil replay --set guardian.f=50,100         other stopping rules over the same traces
   lil show lil-out/demo medium/study/3 h2o 64
   lil curve essay.txt
 

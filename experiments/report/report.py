@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.grid.config import Config
-from experiments.report.headline import headline
 from experiments.report.measures import summarise, summarise_pooled
 from experiments.report.pools import DetectorPool, detector_pools
 from experiments.report.row import ReportRow
@@ -47,9 +47,18 @@ def make_report(samples: Sequence[Sample], config: Config, notices: Iterable[str
         pooled=summarise_pooled(samples, seed, factor),
         pools=detector_pools(samples, seed),
         missing=len({sample.run for sample in samples if sample.status == "missing"}),
-        headline=headline(rows),
+        headline=_headline(rows),
         notices=[*dict.fromkeys([*notices, *_at_positions(samples)])],
     )
+
+
+def _headline(rows: Sequence[ReportRow]) -> str:
+    """Each claim that holds of sparse methods alone, and of how many of their configurations."""
+    plain = [row for row in rows if row.is_sparse and row.role == "method"]
+    plain = [row for row in plain if row.penalty == row.detector == "none"]
+    claims = Counter(claim for row in plain for claim in row.claims)
+    clear = ", ".join(f"{claim} in {count}" for claim, count in claims.items()) or "none"
+    return f"clear differences in {len(plain)} sparse configurations: {clear}" if plain else ""
 
 
 def _at_positions(samples: Sequence[Sample]) -> list[str]:

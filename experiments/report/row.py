@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import get_type_hints
 
@@ -39,26 +39,6 @@ class DetectorEffect:
     paid_without: int
     solved: int
     change: Change
-
-    @staticmethod
-    def total(effects: Iterable[DetectorEffect]) -> DetectorEffect:
-        """All of them together, without intervals."""
-        parts = list(effects)
-        paid, without = sum(e.paid for e in parts), sum(e.paid_without for e in parts)
-        judged = [e.change for e in parts if e.change.lost is not None]
-        return DetectorEffect(
-            fired=sum(e.fired for e in parts),
-            tokens=Interval(1 - paid / without if without else None),
-            correct=None,
-            incorrect=None,
-            paid=paid,
-            paid_without=without,
-            solved=sum(e.solved for e in parts),
-            change=Change(
-                lost=sum(c.lost or 0 for c in judged) if judged else None,
-                gained=sum(c.gained or 0 for c in judged) if judged else None,
-            ),
-        )
 
 
 @dataclass(frozen=True)

@@ -102,12 +102,10 @@ def test_two_stores_are_reported_with_all_that_each_has(
 
 def test_replay_takes_other_parameters(swept: tuple[Path, list[str]], capfd: CapFd) -> None:
     out = str(swept[0])
-    document = _json(capfd, "replay", out, "--f", "5,10", "--rate", "0.4,0.8")
+    document = _json(capfd, "replay", out, "--set", "guardian.f=5,10", "--set", "guardian.rate=0.4,0.8")
     assert list(document) == ["manifest", "rows", "pooled", "stopping"]
     labels = {f"guardian(f={f}, rate={rate})" for f in (5, 10) for rate in (0.4, 0.8)}
     assert {row["detector"] for row in document["rows"]} == {"none"} | labels
-    by_rate = _json(capfd, "replay", out, "--f", "10", "--rate", "0.8")["rows"]
-    assert by_rate == _json(capfd, "replay", out, "--f", "10", "--t", "8")["rows"]
     alone = _json(capfd, "replay", out, "--set", "budget.tokens=7")["rows"]
     assert alone == _json(capfd, "replay", out, "--detector", "budget(tokens=7)")["rows"]
     assert alone == _json(capfd, "replay", out, "--set", "detector_params.budget.tokens=7")["rows"]
@@ -118,11 +116,9 @@ def test_replay_takes_other_parameters(swept: tuple[Path, list[str]], capfd: Cap
     [
         ("--set budget", "NAME.PARAMETER=VALUE"),
         ("--set guardian.on_stop=answer", "on_stop = 'answer': expected stop (guardian"),
-        ("--f 5 --set guardian.f=6", "--f or --set, not both"),
         ("--detector budget(tokens=3):answer", "on_stop = 'answer': expected stop (budget"),
-        ("--t 3 --rate 1", "t or rate of guardian, not both"),
-        ("--f ten", "f = 'ten': expected an integer"),
-        ("--codec ,", "one or more values"),
+        ("--set guardian.t=3 --set guardian.rate=1", "t or rate of guardian, not both"),
+        ("--set guardian.f=ten", "f = 'ten': expected an integer"),
         ("--detector chopper", "weights for"),
         ("--set chopper.weights=experiments.reasoner:chopper-2.safetensors", "15 of 15"),
     ],

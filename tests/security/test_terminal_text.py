@@ -29,7 +29,7 @@ def test_no_command_passes_it_on(
     for command in (
         ["run", *model, *few, "--detector", "guardian"],
         ["sweep", *model, "--dry-run"],
-        ["replay", hostile.store, "--f", "3,5"],
+        ["replay", hostile.store, "--set", "guardian.f=3,5"],
         ["show", hostile.store, "full", "<b>"],
         ["curve", hostile.problems],
         ["\x1b[2Jrun"],

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from attention.errors import InvalidValue
-from attention.spec import values
 from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser
 from experiments.cli.plain_text import over_texts
@@ -28,7 +27,7 @@ from experiments.grid.data.sets import is_file
 from experiments.grid.detectors import build_detectors, detectors_like, typed_detectors
 from experiments.grid.plan import distinct
 from experiments.report import tables
-from experiments.report.row import DetectorEffect, ReportRow, by_penalty
+from experiments.report.row import ReportRow, by_penalty
 from experiments.store import manifest
 from experiments.store.labels import labels, short
 from experiments.store.study import Study
@@ -39,23 +38,13 @@ EXAMPLES = """\
 examples:
   lil replay                                  the sweep's own detectors again
   lil replay --detector guardian,cycle        these two
-  lil replay --set budget.tokens=200,400 --set cycle.repeats=3,4
+  lil replay --set guardian.f=50,100,200 --set guardian.rate=0.04,0.08
       any parameter of any detector, every combination
-  lil replay --f 50,100,200 --rate 0.04,0.08  the same for Guardian, shorter
-  lil replay --f 250 --t 20                   threshold in bytes instead of bytes per token
   lil replay texts.jsonl --tokenizer ./my-model --detector guardian,cycle
       texts that you have: a line {"text": ...} each (or "output"; "id" and "prompt" if known);
       they are cut into the model's tokens anew
 """
 
-#: Whose parameters have flags of their own, and these: each with its values and what it is.
-_SHORT_FOR = "guardian"
-_SHORT = {
-    "f": ("N,...", "tokens between two checks"),
-    "rate": ("X,...", "threshold in bytes per token"),
-    "t": ("N,...", "threshold in bytes per f tokens"),
-    "codec": ("NAME,...", "compressor"),
-}
 _KINDS = {"method": "sparse", "control": "controls", "null": "null"}
 
 
@@ -69,14 +58,11 @@ def add_arguments(parser: Parser) -> None:
     group.add_argument("--detector", metavar="NAME|FILE,...", help="such as guardian,cycle")
     add_set_flag(group, "values to try, such as budget.tokens=200,400; all are combined")
     add_load_flag(group)
-    group = parser.add_argument_group(f"short for --set {_SHORT_FOR}.PARAMETER=")
-    for parameter, (metavar, line) in _SHORT.items():
-        group.add_argument(f"--{parameter}", metavar=metavar, help=line)
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Replay the traces and print what each detector saves."""
-    specs = typed_detectors(args.detector, [*args.set, *_short(args)])
+    specs = typed_detectors(args.detector, args.set)
     is_text = is_file(args.store)
     for name in ("scorer", "load") if is_text else ("tokenizer",):
         if (flag := getattr(args, name)) is not None:
@@ -94,19 +80,6 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     for detector in detectors:
         require_notes(detector, study)
     return _replay(study, detectors, console)
-
-
-def _short(args: argparse.Namespace) -> Iterator[str]:
-    """What the short flags say, as --set has it."""
-    for name in _SHORT:
-        if (text := getattr(args, name)) is None:
-            continue
-        full = f"{_SHORT_FOR}.{name}="
-        if any(setting.strip().startswith(full) for setting in args.set):
-            raise InvalidValue(name, text, f"--{name} or --set, not both")
-        if not values(text):
-            raise InvalidValue(name, text, "one or more values, separated by commas")
-        yield full + text
 
 
 def _replayable(detectors: Sequence[Detector]) -> Sequence[Detector]:
@@ -152,11 +125,13 @@ def _rows(rows: Sequence[ReportRow], detectors: Sequence[Detector]) -> Iterator[
 
 
 def _cells(rows: Sequence[ReportRow]) -> list[str]:
-    effect = DetectorEffect.total(filter(None, (row.detector_effect for row in rows)))
-    lost, gained = effect.change.lost, effect.change.gained
-    solved, saved = effect.solved - (lost or 0) + (gained or 0), effect.tokens.estimate
+    effects = [row.detector_effect for row in rows if row.detector_effect is not None]
+    paid, without = sum(e.paid for e in effects), sum(e.paid_without for e in effects)
+    judged = [e.change for e in effects if e.change.lost is not None]
+    lost, gained = sum(c.lost or 0 for c in judged), sum(c.gained or 0 for c in judged)
+    solved = sum(e.solved for e in effects) - lost + gained
     return [
         str(sum(row.stopped for row in rows)),
-        "—" if saved is None else f"{100 * saved:.1f}%",
-        *("—" if lost is None else str(count) for count in (solved, lost, gained)),
+        f"{100 * (1 - paid / without):.1f}%" if without else "—",
+        *(str(count) if judged else "—" for count in (solved, lost, gained)),
     ]

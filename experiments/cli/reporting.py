@@ -1,4 +1,4 @@
-"""What is shown of a study: tables, figures, a page and the headline."""
+"""What is shown of a study: tables, figures, a page and its claims in one line."""
 
 from __future__ import annotations
 

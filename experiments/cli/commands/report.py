@@ -30,7 +30,7 @@ from experiments.store.samples.replay import with_text
 
 EXAMPLES = """\
 examples:
-  lil report                                   the demo's tables, figures and headline
+  lil report                                   the demo's tables and figures
   lil report --page quest.html --no-figures    one HTML file: figures, tables, every text
   lil report lil-out/quest --csv samples.csv   one line a sample, for a spreadsheet
   lil report --parquet samples.parquet         the same with types (needs pyarrow)

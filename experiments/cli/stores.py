@@ -10,7 +10,7 @@ from attention.errors import InvalidValue
 from attention.spec import IMPORT_PATH, Spec
 from experiments.cli.console import notify
 from experiments.cli.parser import Parser, comma_list
-from experiments.store.labels import folder_labels
+from experiments.report.names import short_names
 from experiments.store.study import Study
 from lil import Detector
 
@@ -59,11 +59,10 @@ def open_store(folder: Path, load: Collection[str] = (), scorer: str | None = No
 
 def judged_studies(studies: Sequence[Study], scorer: str | None) -> list[Study]:
     """The same, with the user's scorer where a store names it."""
-    if scorer is None:
-        return list(studies)
-    if not any(study.needs_any(scorer) for study in studies):
-        return [study.judged_by(scorer) for study in studies]  # says which there are
-    return [s.judged_by(scorer) if s.needs_any(scorer) else s for s in studies]
+    some = [scorer is not None and study.needs_any(scorer) for study in studies]
+    # Where no store names it, the first says which there are.
+    both = zip(studies, some, strict=True)
+    return [s.judged_by(scorer) if needs or not any(some) else s for s, needs in both]
 
 
 def open_stores(
@@ -74,19 +73,16 @@ def open_stores(
     scorer: str | None = None,
 ) -> list[tuple[str, Study]]:
     """The studies of a command line, each under a label; their warnings are printed on stderr."""
-    _require_distinct(folders)
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise InvalidValue("store", ", ".join(map(str, folders)), "each store once")
     if len(folders) > 1 and sweep not in (None, "last"):
         raise InvalidValue("sweep", sweep, "last where there are several stores")
     every = [Study.open(folder, sweep, load).with_detectors(detectors) for folder in folders]
     studies = judged_studies(every, scorer)
     notify(notice for study in studies for notice in study.warnings)
-    return list(zip(folder_labels(folders), studies, strict=True))
-
-
-def _require_distinct(folders: Sequence[Path]) -> None:
-    for at, folder in enumerate(folders):
-        if folder.resolve() in [other.resolve() for other in folders[:at]]:
-            raise InvalidValue("store", str(folder), "each store once")
+    names = [str(folder.absolute()) for folder in folders]
+    labels = short_names(names, max(map(len, names)))
+    return [(labels[name], study) for name, study in zip(names, studies, strict=True)]
 
 
 def require_notes(detector: Detector, study: Study) -> None:

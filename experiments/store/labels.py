@@ -1,9 +1,8 @@
-"""Short names of detectors, penalties and stores in tables, no two alike."""
+"""Short names of detectors and penalties in tables, no two alike."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import cast
 
 from experiments.grid.plan import Plan, distinct
@@ -55,18 +54,6 @@ def _are_parts(value: object) -> bool:
     return isinstance(value, list) and all(
         isinstance(part, dict) and "name" in part for part in value
     )
-
-
-def folder_labels(folders: Sequence[Path]) -> list[str]:
-    """A short name for each folder: as few of its last parts as tell it from the others."""
-    parts = [folder.absolute().parts for folder in folders]
-
-    def label(own: tuple[str, ...]) -> str:
-        ends = (own[-count:] for count in range(1, len(own)))
-        unique = (end for end in ends if sum(p[-len(end) :] == end for p in parts) == 1)
-        return str(Path(*next(unique, own)))
-
-    return [label(own) for own in parts]
 
 
 def short(value: object) -> str:

@@ -102,7 +102,9 @@ def test_two_stores_are_reported_with_all_that_each_has(
 
 def test_replay_takes_other_parameters(swept: tuple[Path, list[str]], capfd: CapFd) -> None:
     out = str(swept[0])
-    document = _json(capfd, "replay", out, "--set", "guardian.f=5,10", "--set", "guardian.rate=0.4,0.8")
+    document = _json(
+        capfd, "replay", out, "--set", "guardian.f=5,10", "--set", "guardian.rate=0.4,0.8"
+    )
     assert list(document) == ["manifest", "rows", "pooled", "stopping"]
     labels = {f"guardian(f={f}, rate={rate})" for f in (5, 10) for rate in (0.4, 0.8)}
     assert {row["detector"] for row in document["rows"]} == {"none"} | labels

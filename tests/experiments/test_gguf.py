@@ -60,7 +60,7 @@ def test_a_file_computes_what_the_model_computes_that_it_was_made_of(kind, tmp_p
 def test_texts_are_cut_as_the_published_tokenizers_cut_them(tmp_path):
     def tokens(pre: str, text: str) -> list[str]:
         write(tmp_path / f"{pre}.gguf", "llama", words={"pre": pre})
-        tokenizer = models.find_tokenizer(str(tmp_path / f"{pre}.gguf")).tokenizer
+        tokenizer = models.find_tokenizer(str(tmp_path / f"{pre}.gguf"))
         return tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])
 
     assert tokens("smollm", "hello12") == ["hello", "1", "2"]

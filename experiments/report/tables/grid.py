@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import io
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console, JustifyMethod
@@ -16,7 +16,7 @@ from experiments.report.tables.cells import TableCell
 WIDTH = 80
 
 _RIGHT = ' class="n"'
-_SMALL = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_FOLDED = 14  # characters of a label's line
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,11 @@ class Grid:
     columns: tuple[str, ...]
     lines: tuple[Line, ...]
     caption: str = ""
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def labels(self) -> int:
         """How many columns hold labels."""
         return len(self.lines[0].labels) if self.lines else 0
-
-    @property
-    def explanation(self) -> str:
-        """The note below it."""
-        return "; ".join(part for part in (*self.notes, self.caption) if part)
 
     def shown_labels(self, at: int) -> tuple[str, ...]:
         """A line's labels, those left out that the line above has too."""
@@ -62,18 +56,16 @@ class Grid:
 
 
 def rich_table(grid: Grid, width: int = WIDTH) -> Table:
-    """The table for rich; where it is too wide names get short, then intervals wrap."""
-    between = " "
-    if _natural_width(_table(grid, between)) > width:
-        grid = _numbered(grid)
-        between = "\n" if _natural_width(_table(grid, between)) > width else between
-    table = _table(grid, between)
+    """The table for rich; where it is too wide labels are folded, then intervals wrap."""
+    forms: tuple[tuple[str, int | None], ...] = ((" ", None), (" ", _FOLDED), ("\n", _FOLDED))
+    tables = [_table(grid, *form) for form in forms]
+    table = next((table for table in tables if _natural_width(table) <= width), tables[-1])
     table.title = Text(grid.title)
-    table.caption = Text(grid.explanation) if grid.explanation else None
+    table.caption = Text(grid.caption) if grid.caption else None
     return table
 
 
-def _table(grid: Grid, between: str) -> Table:
+def _table(grid: Grid, between: str, widest: int | None) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -84,7 +76,8 @@ def _table(grid: Grid, between: str) -> Table:
     )
     for at, name in enumerate(grid.columns):
         side: JustifyMethod = "left" if at < grid.labels else "right"
-        table.add_column(Text(name), justify=side, overflow="fold")
+        most = widest if at < grid.labels else None
+        table.add_column(Text(name), justify=side, overflow="fold", max_width=most)
     for at, line in enumerate(grid.lines):
         cells = (_text(cell, between) for cell in line.cells)
         labels = map(Text, grid.shown_labels(at))
@@ -103,21 +96,6 @@ def _natural_width(table: Table) -> int:
     return Console(file=io.StringIO(), width=10_000).measure(table).maximum
 
 
-def _numbered(grid: Grid, longest: int = 12) -> Grid:
-    """Long labels cut at their first blank, with a number that a note explains."""
-    notes: dict[str, str] = {}
-
-    def short(name: str) -> str:
-        if len(name) <= longest:
-            return name
-        number = str(len(notes) + 1).translate(_SMALL)
-        return notes.setdefault(name, f"{name.split(' ')[0][: longest - 3]}{number}")
-
-    lines = tuple(replace(line, labels=tuple(map(short, line.labels))) for line in grid.lines)
-    explained = tuple(f"{label}: {name}" for name, label in notes.items())
-    return replace(grid, lines=lines, notes=explained)
-
-
 def html_table(grid: Grid, number: int) -> str:
     """The table for a page by its `number`; each line has its labels, for screen readers too."""
     head = "".join(
@@ -129,7 +107,7 @@ def html_table(grid: Grid, number: int) -> str:
         labels = "".join(f'<th scope="row">{escape(label)}</th>' for label in line.labels)
         cells = "".join(f"<td{_RIGHT}>{_html_cell(cell)}</td>" for cell in line.cells)
         body += f"<tr>{labels}{cells}</tr>" + ("</tbody><tbody>" if grid.is_last(at) else "")
-    note = f'<p class="note">{escape(grid.explanation)}</p>' if grid.explanation else ""
+    note = f'<p class="note">{escape(grid.caption)}</p>' if grid.caption else ""
     return (
         f'<div class="table"><div class="scroll" role="region" tabindex="0" '
         f'aria-labelledby="table-{number}"><table><caption id="table-{number}">'

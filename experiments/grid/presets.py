@@ -47,7 +47,7 @@ def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
     """The configuration of a preset, changed by the caller's values.
 
     There is one base for the command line, TOML files and Python: the demo's settings for the
-    project's own model and presets that ship for it, the defaults of `Config` for others.
+    project's own model, the defaults of `Config` for others.
 
     Tables (`backend_params`, `penalty_params`, `detector_params`) are merged method by method and
     key by key; every other override replaces the preset's value.
@@ -55,8 +55,7 @@ def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
     values = {} if preset == DEFAULTS else _read(preset)
     changes = check(overrides or {}, "the command line")
     layers = [values, changes]
-    own = values if preset in preset_names() else {**values, **changes}
-    if preset != DEMO and default_preset(own) == DEMO:
+    if preset != DEMO and default_preset({**values, **changes}) == DEMO:
         layers.insert(0, _read(DEMO))
     merged_values: dict[str, Any] = {}
     for layer in layers:

@@ -117,7 +117,6 @@ def _hash(text: str) -> str:
 
 # ---------------------------------------------------------------- conditions
 
-#: What readers look for first. The rest of a manifest is below, but for what is elsewhere.
 _FIRST = (
     "datasets", "split", "limit", "offset", "backends", "budgets", "penalties", "cap",
     "max_new_tokens", "temperature", "top_k", "top_p", "samples_per_problem", "seed", "dtype",

@@ -302,6 +302,7 @@ class Viewer {
     this.isPaired = true;
     this.filters = {};
     for (const label of byId("filters").children) this.filter(label);
+    byId("list").addEventListener("keydown", (event) => this.move(event));
     this.list();
   }
 
@@ -344,17 +345,40 @@ class Viewer {
         this.list(limit + SHOWN);
         byId("list").querySelectorAll("button")[limit].focus();
       };
-      buttons.push(el("li", {}, el("button", { type: "button", class: "more", onclick: more }, `show more of ${whole(matching.length - limit)} others`)));
+      buttons.push(el("li", {}, el("button", { type: "button", class: "more", tabindex: -1, onclick: more }, `show more of ${whole(matching.length - limit)} others`)));
     }
     byId("list").replaceChildren(...buttons);
+    this.rove();
   }
 
   button(run) {
-    return el("button", { type: "button", "data-run": run.number, "aria-current": run === this.now && "true", onclick: () => this.open(run) },
+    return el("button", { type: "button", tabindex: -1, "data-run": run.number, onclick: () => this.open(run) },
       el("span", { class: verdictClass(run.correct), "aria-label": verdict(run.correct) }, verdict(run.correct)[0] === "n" ? "·" : verdict(run.correct)[0]),
       el("span", {}, method(run)),
       el("span", { class: "count" }, `${whole(run.tokens)}${run.status === "capped" ? " cut" : ""}`),
       el("span", { class: "item" }, `${place(run)}${this.several ? ` · sample ${run.sample}` : ""}`));
+  }
+
+  rove() {
+    // A button of the list takes the tab key, so that a second button leads on to the text.
+    const buttons = [...byId("list").querySelectorAll("button")];
+    for (const button of buttons) {
+      const here = this.now && Number(button.dataset.run) === this.now.number;
+      button.tabIndex = here ? 0 : -1;
+      if (here) button.setAttribute("aria-current", "true");
+      else button.removeAttribute("aria-current");
+    }
+    if (buttons.length && !buttons.some((button) => button.tabIndex === 0)) buttons[0].tabIndex = 0;
+  }
+
+  move(event) {
+    const buttons = [...byId("list").querySelectorAll("button")], at = buttons.indexOf(document.activeElement);
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + 10, PageUp: at - 10, Home: 0, End: buttons.length - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const next = buttons[Math.max(0, Math.min(buttons.length - 1, to))];
+    for (const button of buttons) button.tabIndex = button === next ? 0 : -1;
+    next.focus();
   }
 
   async block(at) {
@@ -367,8 +391,7 @@ class Viewer {
 
   async open(run) {
     this.now = run;
-    byId("list").querySelector("[aria-current]")?.removeAttribute("aria-current");
-    byId("list").querySelector(`[data-run="${run.number}"]`)?.setAttribute("aria-current", "true");
+    this.rove();
     history.replaceState(null, "", `#run-${run.block}-${run.at}`);
     const block = await this.block(run.block);
     if (this.now === run) this.show(run, block);
@@ -498,6 +521,15 @@ function jump({ pre }, selector) {
 }
 
 // ---------------------------------------------------------------- the page
+
+const isDark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+function theme(change) {
+  if (change) document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+  byId("theme").setAttribute("aria-pressed", String(isDark()));
+}
+byId("theme").addEventListener("click", () => theme(true));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(false));
+theme(false);
 
 const charts = JSON.parse(byId("chart-data").textContent);
 if (charts.length) byId("charts").append(...charts.map(figure));

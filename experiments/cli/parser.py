@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -27,23 +27,6 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         form = argparse.RawDescriptionHelpFormatter
         super().__init__(allow_abbrev=False, formatter_class=form, **settings)
-
-    def parse_known_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        """As its base; of a flag in the singular the plural is understood."""
-        typed = list(sys.argv[1:] if args is None else args)
-        end = typed.index("--") if "--" in typed else len(typed)
-        read = [self._declared(argument) for argument in typed[:end]] + typed[end:]
-        return super().parse_known_args(read, namespace)
-
-    def _declared(self, argument: str) -> str:
-        flag, equals, value = argument.partition("=")
-        declared = self._option_string_actions
-        singular = f"{flag[:-3]}y" if flag.endswith("ies") else flag.removesuffix("s")
-        return (
-            argument if flag in declared or singular not in declared else singular + equals + value
-        )
 
     def error(self, message: str) -> NoReturn:
         """Print one message and leave with exit code 2."""

@@ -68,7 +68,6 @@ def judged_studies(studies: Sequence[Study], scorer: str | None) -> list[Study]:
 def open_stores(
     folders: Sequence[Path],
     sweep: str | None,
-    detectors: Sequence[Spec] = (),
     load: Collection[str] = (),
     scorer: str | None = None,
 ) -> list[tuple[str, Study]]:
@@ -77,11 +76,10 @@ def open_stores(
         raise InvalidValue("store", ", ".join(map(str, folders)), "each store once")
     if len(folders) > 1 and sweep not in (None, "last"):
         raise InvalidValue("sweep", sweep, "last where there are several stores")
-    every = [Study.open(folder, sweep, load).with_detectors(detectors) for folder in folders]
+    every = [Study.open(folder, sweep, load) for folder in folders]
     studies = judged_studies(every, scorer)
     notify(notice for study in studies for notice in study.warnings)
-    names = [str(folder.absolute()) for folder in folders]
-    labels = short_names(names, max(map(len, names)))
+    labels = short_names(names := [str(folder.absolute()) for folder in folders])
     return [(labels[name], study) for name, study in zip(names, studies, strict=True)]
 
 

@@ -10,9 +10,6 @@ from experiments.grid.models import ModelSource
 
 X = TypeVar("X")
 
-#: Problems that a message names.
-_NAMED = 5
-
 
 class Prompt(NamedTuple):
     """How long the prompt of a problem is, in tokens."""
@@ -78,10 +75,8 @@ def require_room(
     if not long:
         return
     first = max(long, key=lambda prompt: prompt.tokens)
-    names = [f"{prompt.dataset} {prompt.item_id} ({prompt.tokens:,})" for prompt in long]
-    names[_NAMED:] = [f"{len(long) - _NAMED} more"] * (len(long) > _NAMED)
     allowed = f"fewer than the {most:,} positions of {model} (--beyond-positions goes on behind)"
     if len(every) > 1:
-        allowed += f"; {len(long)} of {len(every)} are too long: {', '.join(names)}"
+        allowed += f"; {len(long)} of {len(every)} are too long"
     field = f"prompt of {first.item_id} in {first.dataset}"
     raise InvalidValue(field, f"{first.tokens} tokens", allowed)

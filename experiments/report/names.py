@@ -11,29 +11,15 @@ from attention.errors import InvalidValue
 from experiments.report.row import DetectorAction, ReportRow, order
 from experiments.store.labels import short
 
-#: The most characters of a name that a table's column and a panel's title have room for.
-WIDTH = 20
 
-
-def short_names(names: Iterable[str], width: int = WIDTH) -> dict[str, str]:
-    """Each name by its shortest unique path ending, at most `width` characters long."""
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Each name by its shortest unique path ending."""
     parts = {name: _parts(name) for name in sorted(set(names))}
     ends = {name: path[-1] for name, path in parts.items()}
     for depth in range(2, 1 + max(map(len, parts.values()), default=0)):
         for name in _repeated(ends):
             ends[name] = "/".join(parts[name][-depth:])
-    for name in _repeated(ends):
-        ends[name] = name  # a.json and a.jsonl
-    taken = {end for end in ends.values() if len(end) <= width}
-    for name, end in ends.items():
-        for number in itertools.count(1):
-            if len(ends[name]) <= width and (ends[name] == end or ends[name] not in taken):
-                break
-            suffix = "" if number == 1 else f"~{number}"
-            room = width - 1 - len(suffix)
-            ends[name] = end[: room - room // 2] + "…" + end[len(end) - room // 2 :] + suffix
-        taken.add(ends[name])
-    return ends
+    return ends | {name: name for name in _repeated(ends)}  # a.json and a.jsonl
 
 
 def _parts(name: str) -> list[str]:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
-from attention.spec import IMPORT_PATH, Spec
+from attention.spec import IMPORT_PATH
 from experiments.grid import gym
 from experiments.grid.config import Config
 from experiments.grid.data.sets import labels as dataset_labels
-from experiments.grid.detectors import detectors_like, detectors_of
+from experiments.grid.detectors import detectors_of
 from experiments.grid.identity import Configuration
-from experiments.grid.plan import Plan, Run, distinct, require_own_names
+from experiments.grid.plan import Plan, Run
 from experiments.grid.scoring import Scorers, is_path, loaded
 from experiments.grid.sources import code
 from experiments.grid.stored import backend_of, penalties_of
@@ -29,7 +29,6 @@ from experiments.store.samples.load import ReadingJob, read
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.sweeps import Sweep, SweepGroup, by_id, groups, latest_compatible, read_all
-from lil.detectors import DETECTORS
 
 if TYPE_CHECKING:
     from attention import Backend
@@ -50,7 +49,6 @@ class Study:
     notices: tuple[str, ...] = ()
     scorers: Scorers = field(default_factory=dict)
     experiment: Experiment | None = None
-    added: tuple[Detector, ...] = ()  # detectors, to those of the configuration
 
     @classmethod
     def of(cls, store: Store, experiment: Experiment) -> Study:
@@ -94,18 +92,6 @@ class Study:
         config: Config = dataclasses.replace(group.config, load=frozenset(load))
         return cls(store, group.plan, config, values, group.sweeps, tuple(sentences))
 
-    def with_detectors(self, specs: Sequence[Spec]) -> Study:
-        """The same with more detectors that a user names; stored classes keep their parameters."""
-        named = detectors_like(self.config, specs)
-        there = {path for entry in self.config.detectors for path in DETECTORS.spec(entry).paths}
-        more = (spec for spec in specs if there.isdisjoint(spec.paths))
-        study = dataclasses.replace(self, added=tuple(detectors_like(self.config, more)))
-        _, absent = study._detectors
-        for detector in named:
-            if detector.name in absent:
-                raise absent[detector.name]
-        return study
-
     @property
     def warnings(self) -> list[str]:
         """What a reader should know: what could not be read, is left out, unfinished or mixed."""
@@ -128,9 +114,7 @@ class Study:
     def _detectors(self) -> tuple[list[Detector], dict[str, InvalidValue]]:
         if self.experiment is not None:
             return [*self.experiment.detectors], {}
-        stored, absent = detectors_of(self.config)
-        detectors = distinct([*stored, *self.added])
-        require_own_names(detectors)
+        detectors, absent = detectors_of(self.config)
         for detector in detectors if not self.config.typed else ():
             if lacking := self.without_notes(detector, other_code=True):
                 allowed = f"notes that its code took as it is now: {lacking} runs have others'"

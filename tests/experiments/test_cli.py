@@ -280,18 +280,6 @@ def test_without_a_noun_there_is_help_and_exit_code_2(capfd: CapFd) -> None:
     assert all(noun in err for noun in entry.NOUNS)
 
 
-def test_a_flag_of_a_list_is_understood_in_the_plural(capfd: CapFd) -> None:
-    parser = Parser(prog="lil")
-    for flag in ("--budget", "--penalty", "--sweep"):
-        parser.add_argument(flag)
-    parser.add_argument("--sweeps", action="store_true")
-    typed = ["--budgets=1,2", "--penalties", "lz", "--sweeps", "--models", "x", "--", "--budgets"]
-    args, left = parser.parse_known_args(typed)
-    assert (args.budget, args.penalty, args.sweep, args.sweeps) == ("1,2", "lz", None, True)
-    assert left == ["--models", "x", "--", "--budgets"]
-    assert capfd.readouterr().err == ""
-
-
 @pytest.mark.parametrize("noun", ["sweep", "run"])
 def test_help_tells_the_default_of_every_key(noun: str) -> None:
     parser = Parser(prog="lil")

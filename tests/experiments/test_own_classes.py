@@ -13,6 +13,7 @@ from sweeping import go, prepare
 from attention.errors import InvalidValue
 from attention.spec import Spec
 from experiments.grid.config import Config
+from experiments.grid.detectors import detectors_like
 from experiments.grid.plan import build_backends
 from experiments.grid.sources import code
 from experiments.grid.stored import import_paths
@@ -47,8 +48,8 @@ def test_a_detector_is_edited(folder: Folder, tmp_path: Path, edited: str | None
     numbers = {"own": 1, "limit": 3, "file": 4}
     for change in ({}, {} if edited is None else {edited: 20}):
         folder.put(DETECTOR_FILES, numbers | change)
-        study = Study.open(store, load=["own:Own"]).with_detectors([Spec("own:Own")])
-        samples = study.samples([d for d in study.detectors if d.name == "own"])
+        study = Study.open(store, load=["own:Own"])
+        samples = study.samples(detectors_like(study.config, [Spec("own:Own")]))
         stops = {s.stopped_at for s in samples if s.detector == "own"} - {None}
         assert stops == {sum((numbers | change).values())}
 

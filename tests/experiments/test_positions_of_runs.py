@@ -112,7 +112,7 @@ def test_beyond_positions_is_asked_for_and_marked(config, tmp_path):
 def test_a_prompt_that_fills_the_positions_is_refused_by_name(config, tmp_path):
     words = r"prompt of p90 in .*p\.jsonl = '\d+ tokens': expected fewer than the 60 positions"
     for refuse in (prepare, estimate):
-        with pytest.raises(InvalidValue, match=words + r".*1 of 2 are too long: .*p90 \(\d+\)"):
+        with pytest.raises(InvalidValue, match=words + ".*1 of 2 are too long"):
             refuse(config(lengths=(30, 90)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
     prepare(config(lengths=(30, 90), beyond_positions=True), tmp_path / "out")

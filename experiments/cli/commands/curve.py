@@ -11,7 +11,8 @@ import lil
 from attention.errors import InvalidValue
 from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser
-from experiments.store.store import Store
+from experiments.cli.runs import find
+from experiments.store.study import Study
 
 EXAMPLES = """\
 examples:
@@ -52,12 +53,16 @@ def _curve(name: str, args: argparse.Namespace) -> list[Point]:
     """Of a text that was named, or of the text of a stored trace."""
     path, (folder, colon, id_) = Path(name), name.rpartition(":")
     if colon and not path.exists() and Path(folder).is_dir():
-        pieces = _trace(Path(folder), id_).text_pieces
+        study, run = find(Study.each(Path(folder)), [id_] if id_ else [])
+        record = study.store.get(run.id)
+        if record is None:
+            raise InvalidValue("id", id_, "a run that was decoded")
+        pieces = record.trace().text_pieces
         if args.every is None:
             return lil.token_curve(pieces, every_tokens=50, codec=args.codec)
         return lil.curve(b"".join(pieces), every_bytes=args.every, codec=args.codec)
     if path.is_dir():
-        raise InvalidValue("file", name, f"a file, or {name}:ID with one of {_some_ids(path)}")
+        raise InvalidValue("file", name, f"a file, or {name}:ID with the beginning of a run's id")
     try:
         text = sys.stdin.buffer.read() if name == "-" else path.read_bytes()
     except (OSError, ValueError) as error:
@@ -65,19 +70,6 @@ def _curve(name: str, args: argparse.Namespace) -> list[Point]:
         allowed = f"a readable file, - for standard input, or STORE:ID ({error})"
         raise InvalidValue("file", name, allowed, near) from error
     return lil.curve(text, every_bytes=args.every or 1000, codec=args.codec)
-
-
-def _trace(folder: Path, id_: str) -> lil.Trace:
-    records = [r for r in Store(folder) if r.id.startswith(id_) and not r.failed]
-    if len(records) != 1 or not id_:
-        allowed = f"an id that names one trace, such as {_some_ids(folder)}"
-        raise InvalidValue("id", id_, f"{allowed} ({len(records)} begin with it)")
-    return records[0].trace()
-
-
-def _some_ids(folder: Path) -> str:
-    ids = [record.id for record in Store(folder) if not record.failed]
-    return ", ".join(ids[:3]) or "no trace: it holds none"
 
 
 def _point(point: Point) -> dict[str, float | None]:

@@ -29,7 +29,7 @@ from experiments.grid.plan import distinct
 from experiments.report import tables
 from experiments.report.row import ReportRow, by_penalty
 from experiments.store import manifest
-from experiments.store.labels import labels, short
+from experiments.store.labels import labels
 from experiments.store.study import Study
 from lil import Detector
 from lil.detectors import require_stop
@@ -105,15 +105,8 @@ def _replay(study: Study, detectors: Sequence[Detector], console: Console) -> Do
 
 def _rows(rows: Sequence[ReportRow], detectors: Sequence[Detector]) -> Iterator[tuple[str, ...]]:
     """A line for each detector: full attention, sparse methods, controls, nulls; by penalty."""
-    for label, detector in zip(labels(detectors), detectors, strict=True):
-        if len(detectors) == 1:
-            own = [row for row in rows if row.detector != "none"]
-            hidden = ("on_stop",) if detector.params()["region"] else ("on_stop", "region")
-            params = {k: v for k, v in detector.params().items() if k not in hidden}
-            label = f"{detector.name}({', '.join(f'{k}={short(v)}' for k, v in params.items())})"
-        else:
-            own = [row for row in rows if row.detector == label]
-        for penalty, part in by_penalty(own).items():
+    for label in labels(detectors):
+        for penalty, part in by_penalty([row for row in rows if row.detector == label]).items():
             added = "" if penalty == "none" else f" + {penalty}"
             groups: dict[str, list[ReportRow]] = {"full": [], "sparse": []}
             for row in part:

@@ -24,7 +24,6 @@ from experiments.cli.stores import (
     open_stores,
     to_load,
 )
-from experiments.grid.detectors import typed_detectors
 from experiments.report import exports
 from experiments.store.samples.replay import with_text
 
@@ -52,8 +51,6 @@ def add_arguments(parser: Parser) -> None:
     )
     choice = "one sweep alone, by the beginning of its id"
     group.add_argument("--sweep", metavar="ID|last", help=choice)
-    detectors = "besides the sweep's own, such as cycle; module:Class loads one that is stored"
-    parser.add_argument("--detector", metavar="NAME[:ACTION],...", help=detectors)
     add_load_flag(parser)
     add_scorer_flag(parser)
     add_figure_flags(parser)
@@ -68,9 +65,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     folders = [Path(name) for name in args.store]
     check_outputs(args)
     exports.check_files(args.csv, args.parquet, args.rows)
-    detectors = typed_detectors(args.detector)
-    load = to_load(args.load, detectors)
-    studies = open_stores(folders, args.sweep, detectors, load, args.scorer)
+    studies = open_stores(folders, args.sweep, to_load(args.load), args.scorer)
     several = len(studies) > 1
     for name in ("figures", "page"):
         if several and (path := getattr(args, name)):

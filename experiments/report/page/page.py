@@ -117,42 +117,22 @@ def _hash(text: str) -> str:
 
 # ---------------------------------------------------------------- conditions
 
-_FIRST = (
-    "datasets", "split", "limit", "offset", "backends", "budgets", "penalties", "cap",
-    "max_new_tokens", "temperature", "top_k", "top_p", "samples_per_problem", "seed", "dtype",
-    "weights", "threads", "engine", "device", "device_name", "runtime", "preset", "commit", "dirty",
-    "started", "ended", "status",
-)  # fmt: skip
-_ELSEWHERE = (
-    "headline",
-    "notices",
-    "figures",
-    "page",
-    "models",
-    "detectors",
-    "arguments",
-    "config",
-)
+#: What of a manifest is elsewhere on the page.
+_ELSEWHERE = ("headline", "notices", "figures", "page", "models", "config")
 
 
 def conditions(about: Mapping[str, Any]) -> str:
-    """What the numbers were made with: what readers ask for first, then all else, folded."""
-    config, arguments = about.get("config", {}), about.get("arguments")
-    first = {key: config.get(key, about.get(key)) for key in _FIRST}
+    """What the numbers were made with: models, command and machine, then the configuration."""
+    arguments = about.get("arguments")
     lines = {
         "model": [_model(model) for model in about.get("models", ())],
         "command": shlex.join(["lil", *map(str, arguments)]) if arguments else None,
+        **{key: value for key, value in about.items() if key not in _ELSEWHERE},
+        "arguments": None,
         "detectors": [_detector(entry) for entry in about.get("detectors", ())] or "none",
-    } | {key.replace("_", " "): value for key, value in first.items()}
-    more = {
-        key: json.dumps(value, ensure_ascii=False)
-        for key, value in {**config, **about}.items()
-        if key not in _ELSEWHERE and value != first.get(key)
     }
-    return (
-        f"{_list(lines)}<details><summary>Everything else that was set</summary>{_list(more)}"
-        "</details>"
-    )
+    config = _list(about.get("config", {}))
+    return f"{_list(lines)}<details><summary>The configuration</summary>{config}</details>"
 
 
 def _list(lines: Mapping[str, object]) -> str:

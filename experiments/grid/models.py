@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
-from experiments.grid.gguf.cache import PACKAGED, converted, is_gguf, located
+from experiments.grid.gguf_files import PACKAGED, converted, is_gguf, located
 from experiments.reasoner import checkpoint_path
 
 #: The model that ships with the project, by the name users type.

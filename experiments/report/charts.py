@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from experiments.report.names import counted, series, short_named, short_names
-from experiments.report.pools import DetectorPool
+from experiments.report.report import DetectorPool
 from experiments.report.row import ReportRow, by_penalty, dataset_order
 from experiments.report.statistics import Interval
 from experiments.store.samples.sample import Role

@@ -12,7 +12,6 @@ from dataclasses import replace
 from math import isfinite, log
 from typing import Any
 
-from experiments.report.bootstrap import Bootstrap
 from experiments.report.claims import with_claims
 from experiments.report.pairs import (
     PairKey,
@@ -33,6 +32,7 @@ from experiments.report.pairs import (
     with_lengths,
 )
 from experiments.report.row import POOLED, AtCap, ReportRow, order
+from experiments.report.statistics import Bootstrap
 from experiments.store.samples.sample import Key, Sample, is_usable, setting
 
 _FLOATS = (

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from experiments.report.bootstrap import Bootstrap
 from experiments.report.row import DetectorEffect, PenaltyEffect
 from experiments.report.statistics import (
+    Bootstrap,
     Change,
     Interval,
     Ratio,

@@ -2,16 +2,105 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.grid.config import Config
+from experiments.report.calibration import Clean, FalseStops, false_stops
 from experiments.report.measures import summarise, summarise_pooled
-from experiments.report.pools import DetectorPool, detector_pools
-from experiments.report.row import ReportRow
-from experiments.store.samples.sample import Sample
+from experiments.report.pairs import Pairs, detector_effect, judged, moves, problem_of, spared
+from experiments.report.row import DetectorEffect, ReportRow
+from experiments.report.statistics import LEVEL, Bootstrap, Interval, change_p, corrected
+from experiments.store.samples.sample import Key, Sample, is_usable
+
+
+@dataclass(frozen=True)
+class DetectorPool:
+    """A detector and its action over all sparse methods; intervals resample problems.
+
+    Attributes:
+        missing: runs that failed or are not there; where there are any there are no measures.
+        loops, tails: share of the wasted tokens that it spares; see `Sample`.
+        cells: configurations, of data set, method and budget, with scored samples.
+        losing: those of them that lose answers, at 95% after Holm's correction.
+        full: what it does to traces of full attention that ended by themselves.
+    """
+
+    model: str
+    penalty: str
+    detector: str
+    action: str
+    samples: int
+    problems: int
+    missing: int
+    effect: DetectorEffect
+    loops: Interval
+    tails: Interval
+    cells: int
+    losing: tuple[str, ...]
+    full: FalseStops
+
+
+def detector_pools(samples: Sequence[Sample], seed: int) -> list[DetectorPool]:
+    """A pool for each model, penalty, detector and action, in the order of the samples."""
+    unwatched = {sample.run: sample for sample in samples if sample.detector == "none"}
+    groups: dict[tuple[str, str, str, str], Pairs] = defaultdict(list)
+    for sample in samples:
+        if sample.detector != "none" and (plain := unwatched.get(sample.run)) is not None:
+            key = sample.model, sample.penalty, sample.detector, sample.action
+            groups[key].append((sample, plain))
+    bootstrap = Bootstrap(seed)
+    return [
+        _pool(key, pairs, bootstrap)
+        for key, pairs in groups.items()
+        if any(_is_sparse(plain) for _, plain in pairs)
+    ]
+
+
+def _is_sparse(sample: Sample) -> bool:
+    return sample.budget is not None and sample.role == "method"
+
+
+def _pool(key: tuple[str, str, str, str], pairs: Pairs, bootstrap: Bootstrap) -> DetectorPool:
+    missing = sum(not (is_usable(left) and is_usable(right)) for left, right in pairs)
+    planned = [pair for pair in pairs if _is_sparse(pair[1])]
+    sparse = [] if missing else planned
+    cells: dict[Key, Pairs] = defaultdict(list)
+    for left, right in judged(sparse):
+        cells[left.key].append((left, right))
+    return DetectorPool(
+        *key,
+        samples=len(planned),
+        problems=len({problem_of(left) for left, _ in planned}),
+        missing=missing,
+        effect=detector_effect(sparse, bootstrap, pooled=True),
+        loops=spared(sparse, lambda sample: sample.wasted_loop, bootstrap),
+        tails=spared(sparse, lambda sample: sample.wasted_tail, bootstrap),
+        cells=len(cells),
+        losing=_losing(cells, bootstrap.seed),
+        full=false_stops(_clean([] if missing else pairs), 0),
+    )
+
+
+def _losing(cells: Mapping[Key, Pairs], seed: int) -> tuple[str, ...]:
+    moved = [moves(pairs) for pairs in cells.values()]
+    p_values = corrected([change_p(part, seed) for part in moved], "holm")
+    return tuple(
+        f"{backend} {budget} on {dataset}"
+        for (_, dataset, _, backend, budget, _), part, p in zip(cells, moved, p_values, strict=True)
+        if sum(change for _, change in part) < 0 and p <= 1 - LEVEL
+    )
+
+
+def _clean(pairs: Pairs) -> list[Clean]:
+    """Full attention's traces that ended, by problem."""
+    fired: dict[str, list[bool]] = defaultdict(list)
+    for left, right in pairs:
+        if right.backend == "full" and right.status == "ok":
+            fired[problem_of(right)].append(left.stopped_at is not None)
+    return [Clean(problem, len(part), (sum(part),)) for problem, part in fired.items()]
 
 
 @dataclass(frozen=True)

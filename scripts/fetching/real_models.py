@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the checkout this script b
 
 from attention.errors import InvalidValue
 from attention.user_cache import UnusableFolder, user_cache
-from experiments.grid.gguf.cache import PACKAGED
+from experiments.grid.gguf_files import PACKAGED
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import torch
 from gguf_files import random_model, vocabulary, write
 
 from attention.errors import InvalidValue
+from experiments.grid import gguf_files as cache
 from experiments.grid import models
-from experiments.grid.gguf import cache
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import pytest
 from synthetic_samples import demo, failed, guarded, sample, sparse
 
 from experiments.report.measures import summarise, summarise_pooled
-from experiments.report.pools import detector_pools
+from experiments.report.report import detector_pools
 from experiments.report.row import ReportRow, columns
 from experiments.store.samples.sample import Sample, Shorter
 

@@ -25,7 +25,7 @@ from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import decoder
-from experiments.sweep.executors import on_vllm, vllm_engine
+from experiments.sweep.executors import on_vllm
 
 Make = Callable[..., Config]
 
@@ -145,8 +145,8 @@ def test_a_request_says_what_a_penalty_is() -> None:
     from lil import penalties
 
     lz = penalties.get("lz", alpha=0.3, exempt=[5])
-    assert vllm_engine.request_values([lz])["lz_alpha"] == 0.3
-    assert vllm_engine.request_values([]) == {}
+    assert on_vllm.request_values([lz])["lz_alpha"] == 0.3
+    assert on_vllm.request_values([]) == {}
 
 
 def test_a_run_of_another_runtime_is_another_run() -> None:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.stats import bootstrap as scipy_bootstrap
 
-from experiments.report.bootstrap import Bootstrap
 from experiments.report.statistics import (
     NOTHING,
+    Bootstrap,
     Interval,
     change_p,
     corrected,

@@ -17,7 +17,7 @@ from experiments.cli.stores import add_load_flag, add_store, open_store, to_load
 from experiments.grid import models
 from experiments.grid.plan import distinct
 from experiments.grid.stored import model_of
-from experiments.report.bootstrap import Bootstrap
+from experiments.report.statistics import Bootstrap
 from experiments.store.study import Study
 
 EXAMPLES = """\

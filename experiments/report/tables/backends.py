@@ -8,7 +8,9 @@ from dataclasses import replace
 from experiments.report.names import counted, series
 from experiments.report.row import AtCap, ReportRow, dataset_order
 from experiments.report.statistics import NOTHING
-from experiments.report.tables.cells import (
+from experiments.report.tables.grid import (
+    Grid,
+    Line,
     TableCell,
     change,
     incomplete,
@@ -18,7 +20,6 @@ from experiments.report.tables.cells import (
     share,
     whole_percent,
 )
-from experiments.report.tables.grid import Grid, Line
 
 _CLAIMED = (
     "brackets: 95% intervals, none where fewer than six problems differ; bold: the difference is "

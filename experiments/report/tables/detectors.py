@@ -6,10 +6,12 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from experiments.report.names import capital, detector_name, series
-from experiments.report.pools import DetectorPool
+from experiments.report.report import DetectorPool
 from experiments.report.row import ReportRow, by_penalty, dataset_order
 from experiments.report.statistics import Interval
-from experiments.report.tables.cells import (
+from experiments.report.tables.grid import (
+    Grid,
+    Line,
     TableCell,
     incomplete,
     number,
@@ -19,7 +21,6 @@ from experiments.report.tables.cells import (
     share,
     tested,
 )
-from experiments.report.tables.grid import Grid, Line
 
 _DETECTOR_CAPTION = (
     "saved: % of all tokens paid, and of those where the answer is right and where it is wrong "

@@ -15,6 +15,9 @@ from rich.text import Text
 
 from experiments.cli.output import shown
 
+#: Characters of a text that are shown by default.
+SHOWN = 2000
+
 
 class Console(rich.console.Console):
     """A console of rich that shows text by `output.shown`, wherever in a table or bar it is."""
@@ -62,3 +65,11 @@ def table(
     for row in rows:
         drawn.add_row(*map(escape, row))
     return drawn
+
+
+def shortened(text: str, flag: str, whole: bool = False) -> str:
+    """A text, of a long text its two ends and how much is left out; `flag` prints all of it."""
+    if whole or len(text) <= SHOWN:
+        return text
+    half = SHOWN // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half:,} characters more: {flag}]\n{text[-half:]}"

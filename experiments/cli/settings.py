@@ -26,25 +26,23 @@ def add_config_flags(
     parser: Parser,
     without: Iterable[str] = (),
     own: Mapping[str, str] = MappingProxyType({}),
-    presets: tuple[str, str] = (DEMO, DEFAULTS),
 ) -> None:
     """The flags of the keys of a configuration, in groups, each with its default.
 
     Args:
         without: keys without a flag.
         own: defaults that the command has for itself, over every preset's.
-        presets: what is taken without --preset: for the project's own model, and for others.
     """
     skipped = set(without)
     group = parser.add_argument_group("where values come from (later ones win)")
     text = (
-        f"{', '.join(preset_names())} or a TOML file (default: {presets[0]}; with a model of your "
-        f"own {presets[1]})"
+        f"{', '.join(preset_names())} or a TOML file (default: {DEMO}; with a model of your "
+        f"own {DEFAULTS})"
     )
     group.add_argument("--preset", metavar="NAME|FILE", help=text)
     text = "any key of a preset, such as backend_params.quest.page=16"
     group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=text)
-    usual = [Config() if name == DEFAULTS else load(name) for name in presets]
+    usual = load(DEMO), Config()
     groups: dict[str, Any] = {}
     for key in dataclasses.fields(Config):
         flag, name = _flag(key), key.metadata["group"]

@@ -310,13 +310,6 @@ class Config:
         "stored, in the dtype; int8: linear layers multiply whole numbers of 8 bits, on CPUs",
     )
     device: str = _machine("auto", _text, "auto takes a GPU where there is one; cpu, cuda, cuda:1")
-    device_map: str | None = _machine(
-        None,
-        _text_or_none,
-        "as transformers takes it, such as auto: weights go straight to the device (needs "
-        "accelerate); the model has to end up on one",
-        "auto|...",
-    )
     engine: str = _machine(
         "auto",
         schema.one_of("auto", *ENGINES),
@@ -375,8 +368,6 @@ class Config:
             raise InvalidValue("offset", self.offset, allowed)
         if self.null == "seed" and self.temperature == 0.0:
             raise InvalidValue("null", "seed", "noise at temperature 0, where no seed is used")
-        if self.device_map is not None and self.device != "auto":
-            raise InvalidValue("device", self.device, "--device or --device-map, not both")
 
     #: Whether somebody typed it, rather than a store having it.
     typed: ClassVar[bool] = True

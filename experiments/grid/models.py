@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import logging
 import os
@@ -228,18 +227,11 @@ def _reason(error: Exception) -> str:
     return str(error).strip().split("\n")[0] or type(error).__name__
 
 
-def load(
-    source: ModelSource, dtype: str, device: str, device_map: str | None = None
-) -> LoadedModel:
+def load(source: ModelSource, dtype: str, device: str) -> LoadedModel:
     """Read the weights and the tokenizer."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    for package in ("accelerate", "psutil"):  # accelerate imports psutil as it measures memory
-        if device_map is not None and importlib.util.find_spec(package) is None:
-            allowed = f"nothing without the package {package} (pip install {package})"
-            raise InvalidValue("device_map", device_map, allowed)
-    placed = {} if device_map is None else {"device_map": device_map}
     try:
         tokenizer = load_tokenizer(source)
         model, info = AutoModelForCausalLM.from_pretrained(
@@ -248,49 +240,35 @@ def load(
             dtype=getattr(torch, dtype),
             output_loading_info=True,
             trust_remote_code=False,
-            **placed,
         )
     except InvalidValue:
         raise
     except Exception as error:  # whatever foreign weights make of it
-        reason = _reason(error)
-        if device_map is not None and "device" in reason:
-            raise InvalidValue("device_map", device_map, f"a map ({reason})") from error
-        allowed = f"a causal language model with its tokenizer ({reason})"
+        allowed = f"a causal language model with its tokenizer ({_reason(error)})"
         raise InvalidValue("model", source.name, allowed) from error
     if missing := sorted(info["missing_keys"]):
         allowed = f"complete weights ({len(missing)} missing, {missing[0]} the first)"
         raise InvalidValue("model", source.name, allowed)
-    if device_map is None:
-        model = model.to(device)
-    devices = sorted({str(parameter.device) for parameter in model.parameters()})
-    if device_map is not None and (len(devices) > 1 or devices == ["meta"]):
-        allowed = f"a map that puts the whole model on one device (not on {', '.join(devices)})"
-        raise InvalidValue("device_map", device_map, allowed)
+    model = model.to(device)
     if source.weights == "int8":
         from experiments.grid.int8 import in_int8
 
-        model = in_int8(model.eval(), devices[0])
+        model = in_int8(model.eval(), device)
     return LoadedModel(source, model.eval(), tokenizer)
 
 
 class Shelf:
-    """Room for one model: it is let go before the next is read.
+    """Room for one model: it is let go before the next is read."""
 
-    With a map `device` is known once the first model is loaded.
-    """
-
-    def __init__(self, dtype: str, device: str, device_map: str | None = None) -> None:
-        self.dtype, self.device, self.device_map = dtype, device, device_map
+    def __init__(self, dtype: str, device: str) -> None:
+        self.dtype, self.device = dtype, device
         self._loaded: LoadedModel | None = None
 
     def take(self, source: ModelSource) -> LoadedModel:
         """The model, loaded if it is not there already."""
         if self._loaded is None or self._loaded.source != source:
             self._loaded = None
-            self._loaded = load(source, self.dtype, self.device, self.device_map)
-            if self.device_map is not None:
-                self.device = str(self._loaded.model.device)
+            self._loaded = load(source, self.dtype, self.device)
         return self._loaded
 
     def clear(self) -> None:

@@ -108,6 +108,6 @@ def model_of(
             )
             raise InvalidValue("model", configuration.model, allowed)
         device = models.resolve_device(config.device)
-        loaded = models.load(source, configuration.dtype, device, config.device_map)
+        loaded = models.load(source, configuration.dtype, device)
         shelf[configuration.model_digest] = loaded
     return loaded

@@ -207,7 +207,6 @@ def corrected(p: Sequence[float], method: Literal["holm", "fdr_bh"]) -> list[flo
 
 RESAMPLES = 10_000
 
-_BLOCK = 1 << 22  # counts looked at at once
 _TAIL = 50 * (1 - LEVEL)
 
 #: Errors of logs that are rounding alone, and logs that are as good as without bound.

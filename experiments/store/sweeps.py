@@ -39,7 +39,8 @@ class Sweep:
         """A sweep by its manifest."""
         values = manifest.load(path)
         plan = Plan.from_dict(values["plan"], f"plan in {path}")
-        config = check(values["config"], str(path))
+        # A key that sweeps had before.
+        config = check({k: v for k, v in values["config"].items() if k != "device_map"}, str(path))
         config["detector_params"] = _as_then(config["detector_params"], values["detectors"])
         return cls(path.stem, values, StoredConfig(**config), plan)
 

@@ -59,13 +59,13 @@ class Setup:
         models.quiet_transformers()
         threads = models.use_threads(self.threads)
         device = models.resolve_device(self.device)
-        loaded = models.load(self.source, config.dtype, device, config.device_map)
+        loaded = models.load(self.source, config.dtype, device)
         engine = require_supported(loaded, self.backends, config.engine)
         compiled = compile_step(loaded, self.backends[0], config.compile, self.steps, self.probes)
         return loaded, {
             "compile": compiled,
             "engine": engine,
-            "device": str(loaded.model.device) if config.device_map else device,
+            "device": device,
             "device_name": manifest.device_name(device),
             "threads": threads,
         }

@@ -62,8 +62,7 @@ def prepare(experiment: Experiment, out: Path, *, again: bool = False) -> Prepar
         _require_same_code(experiment, out)
     config = experiment.config
     threads = models.use_threads(config.threads, config.workers)
-    device_map = None if config.executor == "ray" else config.device_map
-    shelf = models.Shelf(config.dtype, models.resolve_device(_device(config)), device_map)
+    shelf = models.Shelf(config.dtype, models.resolve_device(_device(config)))
     return Prepared(experiment, shelf, threads, _engine(experiment, shelf), own_code)
 
 

@@ -360,7 +360,7 @@ def _model(study: Study) -> tuple[models.ModelSource, models.LoadedModel]:
     if any(part.model_digest != source.digest for part in study.plan.configurations):
         raise InvalidValue("model", source.name, f"the weights {study.folder} was made with")
     device = models.resolve_device(config.device)
-    return source, models.load(source, config.dtype, device, config.device_map)
+    return source, models.load(source, config.dtype, device)
 
 
 def _print(console: Console, title: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -141,7 +141,7 @@ def test_settings_of_one_method_and_penalties_are_distinguished(tiny_model, tmp_
 
 
 def test_long_texts_are_cut_without_whole(store, capsys, monkeypatch):
-    monkeypatch.setattr("experiments.cli.plain_text.SHOWN", 8)
+    monkeypatch.setattr("experiments.cli.console.SHOWN", 8)
     run = next(iter(Study.open(store).runs()))
     text = Store(store).get(run.id).trace().text
     assert len(text) > 8

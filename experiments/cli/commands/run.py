@@ -13,9 +13,8 @@ from rich.markup import escape
 
 import lil
 from attention.errors import InvalidValue
-from experiments.cli.console import Console, notify
+from experiments.cli.console import Console, notify, shortened
 from experiments.cli.parser import Done, Parser, whole_number
-from experiments.cli.plain_text import shortened
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
@@ -148,7 +147,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         models.use_threads(config.threads)
         source = models.find(config.models[0], config.revision, weights=config.weights)
         device = models.resolve_device(config.device)
-        loaded = models.load(source, config.dtype, device, config.device_map)
+        loaded = models.load(source, config.dtype, device)
         require_supported(loaded, [options.backend], config.engine)
     prompts = [item.prompt_ids(loaded.tokenizer) for _, item in options.problems]
     notify(unknown_words(loaded.tokenizer, prompts, config.models[0]))

@@ -9,9 +9,8 @@ from typing import Any
 
 from rich.markup import escape
 
-from experiments.cli.console import Console, notify, table
+from experiments.cli.console import Console, notify, shortened, table
 from experiments.cli.parser import Done, Parser
-from experiments.cli.plain_text import shortened
 from experiments.cli.runs import find, parameters
 from experiments.cli.stores import add_scorer_flag, judged_studies
 from experiments.grid.data.sets import labels as dataset_labels

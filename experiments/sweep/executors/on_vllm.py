@@ -339,7 +339,6 @@ def require_decodable(config: Config) -> None:
         "dtype": (("float32",), "float32: no other was compared"),
         "weights": (("stored",), "stored under vllm"),
         "device": (("auto", "cpu"), "auto or cpu: a sweep decodes by vLLM's CPU build alone"),
-        "device_map": ((None,), "none under vllm"),
         "engine": (("auto",), "auto: kernels are vLLM's own"),
         "compile": (("off", "auto"), "off or auto: vLLM runs eagerly here"),
         "workers": ((1,), f"1 {here}"),

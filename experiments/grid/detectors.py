@@ -1,17 +1,18 @@
-"""Detectors: from what a user types to specifications, and with a sweep's parameters to objects."""
+"""Detectors: from what a user types to objects, and short names of them and of penalties."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from attention.errors import InvalidValue
 from attention.spec import Spec, merge, setting, split, values
 from experiments.grid.config import Config
 from experiments.grid.models import REASONER
-from experiments.grid.plan import distinct, require_own_names
+from experiments.grid.plan import Plan, distinct, require_own_names
+from lil import Detector
 from lil.detectors import ACTIONS, DETECTORS, Defaults, build, opened
 
 if TYPE_CHECKING:
@@ -113,3 +114,57 @@ def _require_distinct(name: str, parameters: Mapping[str, Sequence[Any]]) -> Non
         if others:
             allowed = f"{others[0]} or {first} of {name}, not both"
             raise InvalidValue(others[0], parameters[others[0]], allowed)
+
+
+def labels(detectors: Sequence[Detector]) -> list[str]:
+    """A name for each detector; parameters are spelled out where name and action are not unique."""
+    return _labels([(f"{d.name}:{d.action.name}", d.params()) for d in detectors])
+
+
+def penalty_labels(plan: Plan) -> list[str]:
+    """A name for the penalty of each configuration of the plan; "none" where it has none."""
+    tables = distinct(dict(table) for c in plan.configurations for table in c.penalties)
+    names = _labels([(table["name"], table) for table in tables])
+    return [
+        "+".join(names[tables.index(dict(table))] for table in configuration.penalties) or "none"
+        for configuration in plan.configurations
+    ]
+
+
+def _labels(things: Sequence[tuple[str, Mapping[str, object]]]) -> list[str]:
+    names = [name for name, _ in things]
+    out = []
+    for name, params in things:
+        others = [other for same, other in things if same == name]
+        shown = {
+            key: _distinguishing(value, [other[key] for other in others])
+            for key, value in params.items()
+            if any(other[key] != value for other in others)
+        }
+        inside = ", ".join(f"{key}={short(value)}" for key, value in shown.items())
+        label = name.partition(":")[0]
+        out.append(f"{label}({inside})" if names.count(name) > 1 else label)
+    return out
+
+
+def _distinguishing(value: object, others: Sequence[object]) -> object:
+    """A value; parts whose names are those of other parts, with all their parameters."""
+    if not _are_parts(value) or short(value) not in map(short, (o for o in others if o != value)):
+        return value
+    return "+".join(
+        f"{part['name']}({', '.join(f'{k}={short(v)}' for k, v in part.items() if k != 'name')})"
+        for part in cast("list[dict[str, object]]", value)
+    )
+
+
+def _are_parts(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(part, dict) and "name" in part for part in value
+    )
+
+
+def short(value: object) -> str:
+    """A parameter's value as labels and tables show it; of a detector's parts, their names."""
+    if _are_parts(value):
+        return "+".join(str(part["name"]) for part in cast("list[dict[str, object]]", value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from attention.errors import InvalidValue
+from experiments.grid.detectors import short
 from experiments.report.row import DetectorAction, ReportRow, order
-from experiments.store.labels import short
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from attention.spec import IMPORT_PATH
 from experiments.grid import gym
 from experiments.grid.config import Config
 from experiments.grid.data.sets import labels as dataset_labels
-from experiments.grid.detectors import detectors_of
+from experiments.grid.detectors import detectors_of, labels, penalty_labels
 from experiments.grid.identity import Configuration
 from experiments.grid.plan import Plan, Run
 from experiments.grid.scoring import Scorers, is_path, loaded
@@ -23,7 +23,6 @@ from experiments.grid.sources import code
 from experiments.grid.stored import backend_of, penalties_of
 from experiments.store.files.filesystem import is_locked
 from experiments.store.files.records import Record
-from experiments.store.labels import labels, penalty_labels
 from experiments.store.manifest import paths
 from experiments.store.samples.load import ReadingJob, read
 from experiments.store.samples.sample import Sample

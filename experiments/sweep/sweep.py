@@ -32,8 +32,7 @@ from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import executors
 from experiments.sweep.decoder import Prepared, require_supported
-from experiments.sweep.missing_runs import MissingRuns
-from experiments.sweep.runner import Counts, Progress, ResultWriter, Runner
+from experiments.sweep.runner import Counts, MissingRuns, Progress, ResultWriter, Runner
 
 
 @dataclass

@@ -14,10 +14,10 @@ from experiments.grid.detectors import (
     combined,
     defaults_of,
     detectors_like,
+    labels,
     typed_choices,
 )
 from experiments.grid.presets import load
-from experiments.store.labels import labels
 from lil.detectors import DETECTORS, build
 
 

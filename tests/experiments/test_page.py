@@ -15,7 +15,7 @@ from reports import SMALL, small_report
 
 from experiments.report.charts import chart_sets
 from experiments.report.page import page
-from experiments.report.page.traces import COLUMNS, spelled
+from experiments.report.page.page import COLUMNS, spelled
 from experiments.report.report import Report
 from experiments.report.tables import every_grid
 from experiments.store import manifest

@@ -13,11 +13,10 @@ from synthetic_samples import demo
 import lil
 from experiments.cli.commands import replay
 from experiments.grid.config import Config
-from experiments.grid.detectors import build_detectors
+from experiments.grid.detectors import build_detectors, labels
 from experiments.grid.plan import Plan
 from experiments.report.measures import summarise
 from experiments.store import manifest
-from experiments.store.labels import labels
 from experiments.store.samples.replay import blank, measured, with_text
 from experiments.store.store import Store
 from experiments.store.study import Study

@@ -20,7 +20,7 @@ from experiments.grid.plan import Plan
 from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep import missing_runs as backlog
+from experiments.sweep import runner as backlog
 
 Make = Callable[..., Config]
 

@@ -20,7 +20,7 @@ from experiments.cli.stores import (
     require_notes,
     to_load,
 )
-from experiments.grid.detectors import Choices, detectors_like, typed_choices
+from experiments.grid.detectors import Choices, detectors_like, labels, typed_choices
 from experiments.report.calibration import (
     Split,
     choose_setting,
@@ -31,7 +31,6 @@ from experiments.report.calibration import (
 from experiments.report.exports import check_file
 from experiments.store import manifest
 from experiments.store.files.filesystem import write_atomically
-from experiments.store.labels import labels
 from experiments.store.samples.sample import is_usable
 from lil.detectors import CALIBRATED, DETECTORS, to_spec
 

@@ -11,7 +11,7 @@ import lil
 from attention.errors import InvalidValue
 from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser
-from experiments.cli.runs import find
+from experiments.cli.stores import find
 from experiments.store.study import Study
 
 EXAMPLES = """\

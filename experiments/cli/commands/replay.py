@@ -25,12 +25,11 @@ from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.data import rows as data_rows
 from experiments.grid.data.sets import is_file
-from experiments.grid.detectors import build_detectors, detectors_like, typed_detectors
+from experiments.grid.detectors import build_detectors, detectors_like, labels, typed_detectors
 from experiments.grid.plan import distinct
 from experiments.report import tables
 from experiments.report.row import ReportRow, by_penalty
 from experiments.store import manifest
-from experiments.store.labels import labels
 from experiments.store.study import Study
 from lil import Detector, Verdict, token_bytes
 from lil.detectors import require_stop

@@ -11,12 +11,11 @@ from rich.markup import escape
 
 from experiments.cli.console import Console, notify, shortened, table
 from experiments.cli.parser import Done, Parser
-from experiments.cli.runs import find, parameters
-from experiments.cli.stores import add_scorer_flag, judged_studies
+from experiments.cli.stores import add_scorer_flag, find, judged_studies, parameters
 from experiments.grid.data.sets import labels as dataset_labels
+from experiments.grid.detectors import labels
 from experiments.grid.plan import Run
 from experiments.grid.scoring import Judgement, judged, reason
-from experiments.store.labels import labels
 from experiments.store.samples.replay import samples_of
 from experiments.store.samples.sample import is_usable
 from experiments.store.study import Study

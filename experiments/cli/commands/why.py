@@ -11,7 +11,7 @@ from rich.markup import escape
 from attention.errors import InvalidValue
 from experiments.cli.console import Console, notify, table
 from experiments.cli.parser import Done, Parser, comma_list, whole_number
-from experiments.cli.runs import find
+from experiments.cli.stores import find
 from experiments.grid import models
 from experiments.grid.plan import Run
 from experiments.grid.stored import model_of

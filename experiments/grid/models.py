@@ -195,13 +195,6 @@ def resolve_device(device: str) -> str:
     return device
 
 
-def gpus() -> int:
-    """How many GPUs there are here."""
-    import torch
-
-    return int(torch.cuda.device_count())
-
-
 def load_tokenizer(source: ModelSource, *, here: bool = False) -> Any:
     """The tokenizer alone; nothing in a model's folder is asked about or run."""
     from transformers import AutoTokenizer
@@ -281,17 +274,12 @@ def use_threads(threads: int | None, workers: int = 1) -> int:
     import torch
 
     if threads is None and "OMP_NUM_THREADS" not in os.environ:
-        threads = max(1, _cores() // workers)
+        own = hasattr(os, "sched_getaffinity")  # cores this process may run on
+        cores = len(os.sched_getaffinity(0)) if own else os.cpu_count() or 1
+        threads = max(1, cores // workers)
     if threads is not None:
         torch.set_num_threads(threads)
     return int(torch.get_num_threads())
-
-
-def _cores() -> int:
-    """Cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def quiet_transformers() -> None:

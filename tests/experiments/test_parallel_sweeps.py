@@ -191,7 +191,7 @@ def test_an_interrupt_ends_the_workers_and_the_sweep_goes_on(
 
 def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(models, "_cores", lambda: 6)
+    monkeypatch.setattr(models.os, "sched_getaffinity", lambda _: range(6))
     before = torch.get_num_threads()
     try:
         assert [models.use_threads(None, n) for n in (1, 2, 4, 6, 50)] == [6, 3, 1, 1, 1]

@@ -6,7 +6,6 @@ Where rows have to be decoded, a stand-in with the engine's interface does it by
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +19,6 @@ from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid import models
 from experiments.grid.config import Config
-from experiments.grid.identity import Configuration, run_id
 from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
@@ -147,15 +145,6 @@ def test_a_request_says_what_a_penalty_is() -> None:
     lz = penalties.get("lz", alpha=0.3, exempt=[5])
     assert on_vllm.request_values([lz])["lz_alpha"] == 0.3
     assert on_vllm.request_values([]) == {}
-
-
-def test_a_run_of_another_runtime_is_another_run() -> None:
-    own = Configuration("m", "00", "easy", {"name": "full"}, (), {"temperature": 0.0}, "float32")
-    other = dataclasses.replace(own, runtime="vllm")
-    assert run_id(own, "i", "p", 0) != run_id(other, "i", "p", 0)
-    assert run_id(own, "i", "p", 0) == run_id(
-        dataclasses.replace(own, runtime="transformers"), "i", "p", 0
-    )
 
 
 @pytest.mark.usefixtures("vllm")

@@ -56,20 +56,3 @@ def test_a_verdict_leaves_what_was_wasted_before_it(at: int, loop: int, tail: in
     plain = replace(plain, tokens=300, wasted_loop=140, wasted_tail=190)
     left = of_trace._with_waste_left(plain, plain, Verdict("cycle", at, {}))
     assert (left.wasted_loop, left.wasted_tail) == (loop, tail)
-
-
-@pytest.mark.parametrize("text", [[], [5], [5, 6]])
-def test_nothing_is_wasted_in_a_short_text(text: list[int]) -> None:
-    assert repetition.exact(text) == repetition.tolerant(text) == 0
-
-
-def test_a_loop_that_counts() -> None:
-    """A line whose number changes is no exact loop, and mostly seen before."""
-    line = [1] * 3 + list(range(2, 60))
-    text = [token for n in range(6) for token in (*line, 100 + n % 2)]
-    assert repetition.exact(text) == len(text) - 2 * (len(line) + 1)
-    counting = [token for n in range(6) for token in (*line, 100 + n)]
-    assert repetition.exact(counting) == 0
-    assert repetition.tolerant(counting) == 0  # 16 of 62 tokens of a line see the number
-    long = [token for n in range(6) for token in (*line * 8, 100 + n)]
-    assert repetition.tolerant(long) > 4 * len(line) * 8

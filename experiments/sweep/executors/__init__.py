@@ -43,7 +43,9 @@ def open_executor(
         yield InProcess(loaded, {"compile": compiled})
         return
     shelf.clear()  # each worker loads its own
-    setups, gpus = [], models.gpus() if shelf.device == "cuda" else 0
+    import torch
+
+    setups, gpus = [], torch.cuda.device_count() if shelf.device == "cuda" else 0
     for at in range(config.workers):
         device = f"cuda:{at % gpus}" if gpus > 1 else shelf.device  # GPUs in turn
         setups.append(Setup(source, config, backends, probes, device, prepared.threads, steps))

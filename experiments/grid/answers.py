@@ -1,45 +1,51 @@
-r"""Where an output states its answer, and which answers are the same number.
+r"""Where an output states its answer.
 
 A prompt that asks for a box is judged by the box; without that a model states its answer as it
-likes, and `find` takes the first of `RULES` that matches. The text in `<think>...</think>` holds no
-answer. In a text that was cut only a complete mark is an answer: numbers and sentences may be steps
+likes, and `find` takes what is stated last. Thinking holds no answer, and tokens of the chat are no
+words. In a text that was cut only a complete mark is an answer: numbers and sentences may be steps
 on the way.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import pairwise
-from typing import Literal, TypeAlias
 
-#: What a gold answer is, which says what an answer is compared as.
-Kind: TypeAlias = Literal["number", "mathematics", "words"]
+from experiments.grid.comparison import read
+from lil.thinking import state_of
 
-_BRACES = re.compile(r"\\boxed\{|[{}]")
-#: Typographic signs as they are typed: the minus sign, the apostrophe, spaces that do not break.
-_TYPED = str.maketrans({"\u2212": "-", "\u2019": "'", "\u00a0": " ", "\u202f": " "})
-#: Characters behind a phrase in which its answer stands, and phrases, the last, that are read.
+_BRACES = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{|[{}]")
+_BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s*([-+]?\d+(?:[.,/]\d+)*|[A-Za-z](?![A-Za-z]))")
+_TOGETHER = re.compile(r"[\s$\\().,;]*(?:(?:and|or)\b)?[\s$\\()]*(?:[A-Za-z]\w*\s*=\s*)?")
+#: Characters of a sentence that are read, and phrases, the last, that are.
 _NEAR, _PHRASES = 1000, 100
-_THINKING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
-_THOUGHT = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
+_SPECIAL = re.compile(
+    r"<\|[^|<>\s]{1,40}\|>|<\uff5c[^\uff5c<>\s]{1,40}\uff5c>|</?s>|<(?:eos|bos|pad|unk)>"
+    r"|<(?:start|end)_of_turn>"
+)
+_NEXT_TURN = re.compile(
+    r"\n[\s#*>]*(?:question|problem|q|user|human)\s?\d*[*_]*:|<\|(?:im_start|start_header_id)\|>user"
+    r"|<start_of_turn>user|<\|user\|>",
+    re.IGNORECASE,
+)
 
 #: A number as it stands in a text, with its sign, currency, percent sign and scale.
 _NUMBER = re.compile(
     r"""
-    (?<![\w.,/])                               # not within a word, a number or a fraction
-    (?:(?<![\d)}\]])[-+])?                    # a sign, where nothing is subtracted from
+    (?<![A-Za-z\d_.,/^])(?<!\d\s)              # not within a word, a number or a fraction
+    (?:(?<![\d)}\]])[-+\u2013\u2014\u2212])?   # a sign, where nothing is subtracted from
     (?:\\?[$€£]\s?)?
-    (?:[-+](?=\\?[d t]?frac|[\d.]))?
+    (?:[-+\u2212](?=\\?[d t]?frac|[\d.]))?
     (?:
       \d*\\[dt]?frac\s*(?:\{[^{}]*\}\s*\{[^{}]*\}|\d\s*\d)
-      | (?:\d{1,3}(?:(?:,|\{,\}|\\,)\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s?/\s?\d+(?![\d/]))?
+      | (?:[1-9]\d{0,2}(?:(?:[,'\u2019_\u202f\u00a0 ]|\{,\}|\\[,; ])\d{3})+(?!\d)|\d+)(?:\.\d+)?
+        (?:\s?/\s?\d+(?![\d/]))?
       | \.\d+
-    )
+    )[\u00bc-\u00be]?
     (?!\d|[.:/]\d)
-    (?:\s?\\?%|\s(?:percent|thousand|million|billion|trillion)\b)?
+    (?:\s?\\?%|\s(?:percent|hundred|thousand|million|billion|trillion|dozen)\b)?
     """,
     re.VERBOSE,
 )
@@ -47,13 +53,21 @@ _ORDINAL = re.compile(r"(?:st|nd|rd|th)\b|[.)]\s", re.IGNORECASE)
 
 _PHRASE = re.compile(
     r"""
-    \banswer\b[*_]{0,3}
-    (?:\s(?:to|for|of)\b[^.\n:=]{0,100}?)?
-    \s?[*_]{0,3}
-    (?P<says>(?:\s|\b)(?:is|was|equals|would\sbe|should\sbe|must\sbe)\b|=|:)
+    (?:
+      \banswer\b[*_]{0,3}
+      (?:\s(?:to|for|of)\b[^.\n:=]{0,100}?)?
+      \s?[*_]{0,3}
+      (?P<says>(?:\s|\b)(?:is|was|equals|would\sbe|should\sbe|must\sbe)\b|=|:)
+      | (?:\u7b54\u6848|\u7b54\u3048|\uc815\ub2f5)[^\W\d_\uff1a]{0,2}[:\uff1a]?
+      | \b(?:antwort|respuesta|r\u00e9ponse|resposta|risposta|\u043e\u0442\u0432\u0435\u0442)\b
+        (?:\s(?:ist|lautet|es|est|\u00e9|\u00e8)\b:?|:)
+    )
     [*_]{0,3}\s?:?[*_]{0,3}[^\S\n]*
     """,
     re.VERBOSE | re.IGNORECASE,
+)
+_JSON = re.compile(
+    r'"(?:final_?\s?)?answer"\s*:\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,}"]+))', re.IGNORECASE
 )
 _MATH_SPAN = re.compile(
     r"\s*(?:\$\$(?P<a>.+?)\$\$|\\\[(?P<b>.+?)\\\]|\\\((?P<c>.+?)\\\)"
@@ -61,267 +75,290 @@ _MATH_SPAN = re.compile(
     re.DOTALL,
 )
 _BOLD = re.compile(r"\s*(?:\*\*|__)(?P<inside>[^*_\n]+?)(?:\*\*|__)")
-_SENTENCE_END = re.compile(r"(?<=[^\W\d_])\.(?=\s|$)|(?<=[\d)%$}*\]])\.(?=\s|$)|[!?;](?=\s|$)|\n")
+_SENTENCE_END = re.compile(
+    r"(?<=[^\W\d_])(?<!\bSt)(?<!\bMt)(?<!\bDr)(?<!\bMr)\.(?=\s|$)|(?<=[\d)%$}*\]])\.(?=\s|$)"
+    r"|(?<!\\)[!?;](?=\s|$)|\n|\u3002"
+)
 _COURTESY = re.compile(
-    r"let me know|feel free|hope (?:this|that|it)|if you (?:have|need|want)|happy to help",
+    r"let me know|feel free|hope (?:this|that|it)|if you (?:have|need|want)|happy to help|\?\s*$"
+    r"|^\W*(?:note|remark|p\.?\s?s\.?)\b",
     re.IGNORECASE,
 )
 _REFUSAL = re.compile(
-    r"\b(?:I|we)(?:\s?'m|\sam|\sare)?\s(?:can(?:not|\snot|'t)|unable|not\sable|sorry"
+    r"\b(?:I|we)(?:\s?'m|\sam|\sare)?\s(?:can(?:not|\snot|'t)|unable|not\sable|sorry|give\sup"
     r"|do(?:\snot|n't)\s(?:have|know))"
     r"|cannot\sbe\s(?:determined|solved|answered)|not\senough\sinformation",
     re.IGNORECASE,
 )
+_CORRECTION = re.compile(
+    r"(?:^|.*?[.,;\u2014-])\s*"
+    r"(?:no|wait|oops|sorry|actually|correction|scratch that|i mean|rather)\b"
+    r"(?:[\s,.:\u2014-]|\b(?:no|wait|actually|it is|it's|that is|make that)\b)+",
+    re.IGNORECASE | re.DOTALL,
+)
+_NEGATED = re.compile(
+    r"n[o']t\b.*?(?:\bbut\s+(?:rather\s+)?|[.;,]\s+(?:it|the answer|that)(?:\s+is|'s)\s+)(?!not\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+_REASON = re.compile(
+    r"[\s,;\u2014]+(?:because|since|as|given|due to|so that|hence|thus)\b.*"
+    r"|,?\s+(?:and\s+)?(?:not|rather than|instead of)\b.*"
+    r"|(?<=[\w%\"'*)$}])(?<!\\cup)(?<!\\cap)\s+\((?=[^()]*(?:[^\W\d_]{2}|\d\s*[x*=+/\u00d7-]|^\d+$))[^()]*\)\s*$",
+    re.IGNORECASE | re.DOTALL,
+)
+_LEADING = re.compile(
+    r"^.*\b(?:it|they|this|that|option|choice|letter|word|city|name|one)\s(?:is|are|must\sbe)\s+(?!not\b)",
+    re.IGNORECASE,
+)
+_WHICH = re.compile(
+    r",?\s+(?:which|that)\s+(?:is|equals|makes|gives|means|comes\sto)\s+(?:equal\s+to\s+)?",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(r",\s+(?!and\b|or\b|(?:19|20)\d\d\b)(?=[^\W\d_]{2,}\s|\d+\s+of\b)")
+_APPOSITION = re.compile(r",\s+(?=(?:the|a|an|which|who|where|with|it|that)\b)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class StatedAnswer:
-    """An answer, and the rule that found it."""
+    """An answer, the rule that found it, and where it begins."""
 
     answer: str
     rule: str
+    begin: int = 0
+
+
+def boxes(text: str) -> list[tuple[int, int, str]]:
+    r"""Begin, end and content of each complete `\boxed{...}` that is not empty, inner ones too."""
+    out = [(box.start(), box.end(), box[1]) for box in _BARE_BOX.finditer(text)]
+    open_: list[tuple[int, int | None]] = []  # where what is in a brace begins, and its box
+    for brace in _BRACES.finditer(text):
+        if brace[0] != "}":
+            open_.append((brace.end(), brace.start() if brace[0] != "{" else None))
+        elif open_:
+            begin, box = open_.pop()
+            if box is not None and text[begin : brace.start()].strip():
+                out.append((box, brace.end(), text[begin : brace.start()]))
+    return sorted(out)
 
 
 def last_boxed(text: str) -> str | None:
-    r"""The content of the last complete `\boxed{...}`, inner braces balanced; None without one."""
-    boxes: dict[int, str] = {}
-    open_: list[tuple[int, bool]] = []  # where what stands in a brace begins, and whether in a box
-    for brace in _BRACES.finditer(text):
-        if brace[0] != "}":
-            open_.append((brace.end(), brace[0] != "{"))
-        elif open_:
-            begin, in_box = open_.pop()
-            if in_box:
-                boxes[begin] = text[begin : brace.start()]
-    return boxes[max(boxes)] if boxes else None
+    r"""What stands in the last complete box that is not empty; None without one."""
+    return found[-1][2] if (found := boxes(text)) else None
 
 
-def _in_tags(text: str, kind: Kind, ended: bool) -> str | None:  # noqa: ARG001
+def spoken(text: str) -> str:
+    """A text without its thinking, struck words, and the chat's tokens."""
+    left = re.sub(r"~~[^~\n]*~~", "", state_of(text).spoken)
+    return _SPECIAL.sub("", left)
+
+
+def in_box(text: str, several: bool) -> StatedAnswer | None:
+    r"""The last box; where several answers are accepted together, those that stand together."""
+    found = boxes(text)
+    if not found:
+        return None
+    last = [found[-1]]
+    for before, behind in pairwise(reversed(found)):
+        between = text[behind[1] if behind[1] <= before[0] else before[0] : before[0]]
+        if not several or behind[1] > before[0] or not _TOGETHER.fullmatch(between):
+            break
+        last.insert(0, behind)
+    if len(last) == 1 or any(read(box[2]).members for box in last):
+        return StatedAnswer(found[-1][2], "the last \\boxed{}", found[-1][0])
+    return StatedAnswer(", ".join(box[2] for box in last), "the last boxes", found[-1][0])
+
+
+def _in_tags(text: str) -> StatedAnswer | None:
     """What stands between the last complete `<answer>` and `</answer>`."""
     before, closed, _ = text.rpartition("</answer>")
     _, opened, inside = before.rpartition("<answer>")
-    return inside.strip() if closed and opened else None
+    return StatedAnswer(inside.strip(), "the last <answer></answer>") if closed and opened else None
 
 
-def _in_box(text: str, kind: Kind, ended: bool) -> str | None:  # noqa: ARG001
-    return last_boxed(text)
-
-
-def _behind_hashes(text: str, kind: Kind, ended: bool) -> str | None:
+def _behind_hashes(text: str, numeric: bool, ended: bool) -> StatedAnswer | None:
     """What follows the last `####` on its line, which has to be over; no heading."""
-    lines = text.split("\n")
-    if not ended:
-        lines = lines[:-1]
-    lines = [line for line in lines if line.strip()]
-    for line in reversed(lines if kind == "number" else lines[-1:]):
+    begin, lines = 0, []
+    for line in text.split("\n"):
+        lines.append((begin, line))
+        begin += len(line) + 1
+    lines = [line for line in (lines if ended else lines[:-1]) if line[1].strip()]
+    for begin, line in reversed(lines if numeric else lines[-1:]):
         _, hashes, behind = line.rpartition("####")
-        is_answer = hashes and "#" not in behind and behind.strip()
-        if is_answer and (kind != "number" or values(behind)):
-            return behind.strip()
+        if hashes and behind.strip() and "#" not in behind and (not numeric or _readable(behind)):
+            return StatedAnswer(behind.strip(), "the last ####", begin)
     return None
 
 
-def _by_phrase(text: str, kind: Kind, ended: bool) -> str | None:
-    """What the last "the answer is" or "Answer:" says, where it says one."""
-    if not ended:
-        return None
-    for phrase in reversed(list(_PHRASE.finditer(text))[-_PHRASES:]):
+def _by_phrase(text: str, numeric: bool) -> StatedAnswer | None:
+    """What the last "the answer is", "Answer:" or key `answer` says, where it says one."""
+    rule = 'the last "answer is"'
+    for phrase in reversed([*_PHRASE.finditer(text)][-_PHRASES:]):
         at_once = phrase["says"] in (":", "=")
-        if (answer := _stated(text[phrase.end() :][:_NEAR], kind, at_once)) is not None:
-            return answer
-    return None
+        if (answer := _stated(text[phrase.end() :][:_NEAR], numeric, at_once)) is not None:
+            return StatedAnswer(answer, rule, phrase.start())
+    keys = [*_JSON.finditer(text)]
+    return StatedAnswer(keys[-1][1] or keys[-1][2], 'the key "answer"') if keys else None
 
 
-def _stated(rest: str, kind: Kind, at_once: bool) -> str | None:
+def _readable(text: str) -> bool:
+    """Whether a text is a number, a list of several, or a relation, whatever it is equal to."""
+    reading = read(text.strip())
+    return bool(reading.values or reading.members or reading.parts[1])
+
+
+def _stated(rest: str, numeric: bool, at_once: bool) -> str | None:
     """The answer that a text begins with; `at_once`: with nothing before it."""
     rest = rest.lstrip()
+    if re.match(r"n[o']t\b", rest):
+        negated = _NEGATED.match(rest)
+        if negated is not None:
+            return _stated(rest[negated.end() :], numeric, at_once)
+        denied = _SENTENCE_END.split(rest, maxsplit=1)[0]
+        return denied if numeric and _readable(denied) else None
     span = _MATH_SPAN.match(rest)
-    if span is not None:
-        inside = next(group for group in span.groups() if group is not None)
-        if kind != "number" or values(inside):
-            return inside.strip()
+    behind = "" if span is None else re.split(r"[.\n]", rest[span.end() :], maxsplit=1)[0]
+    if span is not None and not re.match(r"\s*(?:\\?[$\d]|or\b|and\b|[-+*/^=x])", behind):
+        unit = behind if re.fullmatch(r"\s*[^\W\d_]+\s*", behind) else ""
+        return next(group for group in span.groups() if group is not None).strip() + unit
     bold = _BOLD.match(rest)
-    if bold is not None and (kind != "number" or values(bold["inside"])):
+    if bold is not None and (not numeric or _readable(bold["inside"])):
         return bold["inside"].strip()
     end = _SENTENCE_END.search(rest)
-    sentence = (rest if end is None else rest[: end.start()]).strip(" *_`\"'")
-    if re.match(r"not\b|n't\b", sentence, re.IGNORECASE):
-        return None
-    if kind != "number":
-        # Emphasis that began before the phrase ends with the answer.
-        return sentence.partition("**")[0].strip(" .") or None
-    if values(sentence):
+    sentence, after = (rest, "") if end is None else (rest[: end.start()], rest[end.end() :])
+    if (again := _CORRECTION.match(after)) and again.start() == 0 and len(again[0]) < 40:
+        sentence = after[again.end() :].split("\n")[0]
+        return _stated(sentence, numeric, at_once)
+    again = None if re.match(r"\W*no\b", sentence, re.IGNORECASE) else _CORRECTION.match(sentence)
+    if again and sentence[again.end() :].strip():
+        sentence = sentence[again.end() :]
+    sentence = sentence.strip(" *_`\"'\u201c\u201d")
+    if not numeric:  # emphasis that began before the phrase ends with the answer
+        sentence = _REASON.sub("", sentence.partition("**")[0])
+        return (
+            _APPOSITION.split(sentence, maxsplit=1)[0].strip(" \"'\u201c\u201d").rstrip(".") or None
+        )
+    return _numeric(sentence, at_once)
+
+
+def _numeric(sentence: str, at_once: bool) -> str | None:
+    """What a sentence says where a number is wanted: the whole of it, or None; never a part."""
+    *before, last = _WHICH.split(sentence)
+    if before:
+        sentence = before[0] if _NUMBER.fullmatch(before[0].strip()) else last
+    sentence = _CLAUSE.split(_REASON.sub("", sentence), maxsplit=1)[0].strip(" *_").rstrip(".")
+    first = next(_numbers(sentence), None)
+    begins = bool(first) and sentence.startswith(first or "")
+    if _readable(sentence) and (begins or not at_once or not re.match(r"[A-Za-z]{2}", sentence)):
         return sentence
-    if at_once:
-        # "Answer: 72 clips were sold, 24 of them in May" has it at once, a derivation has not.
-        first = next(_numbers(sentence), None)
-        begins = first is not None and sentence.startswith(first) and "=" not in sentence
-        return first if begins else None
-    behind = sentence.rpartition("=")[2]
-    return next(_numbers(behind), None)
+    return sentence if begins and not (at_once and "=" in sentence) else None
 
 
-def _last_number(text: str, kind: Kind, ended: bool) -> str | None:
-    """The last number that is said, or the only one in bold beside it; none of a refusal."""
-    if not ended or kind != "number":
+def _last_line(text: str) -> StatedAnswer | None:
+    """The last line, where it is short: an output may be its answer alone."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    if not lines or len(lines[-1]) > 100 or _COURTESY.search(lines[-1]):
         return None
+    return StatedAnswer(bare(_LEADING.sub("", lines[-1]).strip("*_ ")), "the last line")
+
+
+#: What makes of the number behind it none of the answer.
+_DEMOTED = re.compile(
+    r"\b(?:(?:the|these|those|all|his|her|their|its|per|every|than|within)\s+(?:\w+'s\s+)?"
+    r"|(?:in|by|since|until|of)\s+(?=(?:19|20)\d\d\b(?!\s+[a-z]))"
+    r"|at\s+(?=\\?[$€£]?[\d.,]+\s+(?:each|apiece|per)\b)"
+    r"|\d+\s+(?:[a-z]+\s+)?(?:out\s+of|of)\s+(?:the\s+)?)",
+    re.IGNORECASE,
+)
+
+
+def _last_number(text: str) -> StatedAnswer | None:
+    """The last number that is said, or the only one in bold beside it; none of a refusal."""
+    text = re.sub(r"(?<=\w)\s+\([^()\n]*\)", "", text)
     ends = [0, *(end.end() for end in _SENTENCE_END.finditer(text)), len(text)]
     sentences = [text[begin:end] for begin, end in pairwise(ends)]
-    spoken = [part for part in sentences if part.strip() and not _COURTESY.search(part)]
-    if not spoken or _REFUSAL.search(spoken[-1]):
+    said = [part for part in sentences if part.strip() and not _COURTESY.search(part.strip())]
+    if not said or _REFUSAL.search(said[-1]):
         return None
-    for sentence in reversed(spoken):
-        numbers = list(_numbers(sentence))
+    for sentence in (part[-_NEAR:] for part in reversed(said)):
+        numbers = [*_matches(sentence)]
         if not numbers:
             continue
-        bold = [match["inside"] for match in _BOLD.finditer(sentence)]
-        strong = [number for inside in bold for number in [*_numbers(inside)][-1:]]
-        return strong[0] if len(strong) == 1 else numbers[-1]
+        inside = [match["inside"] for match in _BOLD.finditer(sentence)]
+        strong = [number for part in inside for number in [*_numbers(part)][-1:]]
+        if len(strong) == 1:
+            return StatedAnswer(strong[0], "the last number")
+        if "=" in sentence and read(sentence).values:
+            return StatedAnswer(sentence.strip(), "the last number")
+        chain = re.match(r"\s*(\S+)\s*=\s*[^=]*$", sentence)
+        if chain and _NUMBER.fullmatch(chain[1]):
+            return StatedAnswer(chain[1], "the last number")
+        aside = {match.end() for match in _DEMOTED.finditer(sentence)}
+        main = [number for number in numbers if number.start() not in aside]
+        return StatedAnswer(_whole((main or numbers)[-1], sentence), "the last number")
     return None
+
+
+_OPERATOR = r"\s?(?:[\u00d7\u00b7*/^+]|\bx\b|x(?=\d)|\bor\b|\\times|\\cdot)\s?"
+_BEHIND = re.compile(
+    rf"(?:{_OPERATOR}[-\d.^{{}}\u00b2\u00b3]*\d\}}?|[\u00b2\u00b3\u03c0]|\\pi|\s?\u221a\d+)*"
+)
+_BEFORE = re.compile(rf"(?:[\d.^{{}}\u00b2\u00b3]+{_OPERATOR})*$")
+
+
+def _whole(number: re.Match[str], sentence: str) -> str:
+    """The expression that a number is part of."""
+    behind = _BEHIND.match(sentence, number.end())
+    before = _BEFORE.search(sentence[: number.start()])
+    begin = number.start() if before is None else before.start()
+    return sentence[begin : number.end() if behind is None else behind.end()].strip()
 
 
 def _numbers(text: str) -> Iterator[str]:
+    return (match[0].strip() for match in _matches(text))
+
+
+def _matches(text: str) -> Iterator[re.Match[str]]:
     """Each number of a text as it stands there, but for ordinals and numbers of a list."""
     for number in _NUMBER.finditer(text):
         begins = not text[: number.start()].strip()
         behind = _ORDINAL.match(text, number.end())
         if behind is not None and (begins or behind[0][0] not in ".)"):
             if begins and behind[0][0] in ".)" and not text[behind.end() :].strip():
-                yield number[0].strip()  # "72." is all there is
+                yield number  # "72." is all there is
             continue
-        yield number[0].strip()
+        yield number
 
 
-#: The rules in their order: name, and what it finds in what is said.
-RULES: tuple[tuple[str, Callable[[str, Kind, bool], str | None]], ...] = (
-    ("the last <answer></answer>", _in_tags),
-    ("the last \\boxed{}", _in_box),
-    ("the last ####", _behind_hashes),
-    ('the last "answer is"', _by_phrase),
-    ("the last number", _last_number),
-)
+def find(
+    text: str, numeric: bool, ended: bool, several: bool = False, marks_alone: bool = False
+) -> StatedAnswer | None:
+    """The answer that an output states: what is marked or said last, else the last line or number.
 
+    What stands before a question that the output goes on with is looked at first.
 
-def find(text: str, kind: Kind, ended: bool, rules: int = len(RULES)) -> StatedAnswer | None:
-    """The answer that an output states, by the first rule that finds one."""
-    # The text after the thinking: nothing where that has not ended.
-    spoken = _THINKING.split(_THOUGHT.split(text)[-1], maxsplit=1)[0]
-    if kind == "number":
-        spoken = spoken.translate(_TYPED)
-    for name, rule in RULES[:rules]:
-        answer = rule(spoken, kind, ended)
-        if answer is not None:
-            return StatedAnswer(answer, name)
-    return None
-
-
-_DROPPED = re.compile(
-    r"\\[,!;:> ]|\\left|\\right|\\displaystyle|[*`$€£°~≈]|\\\$|\^\{?\\circ\}?|\\circ"
-)
-_WORDS_OF_TEX = re.compile(
-    r"\\(?:text|textbf|textit|mathrm|mathbf|mbox|operatorname)\s*\{([^{}]*)\}"
-)
-_BEFORE = re.compile(
-    r"(?:about|approximately|around|roughly|exactly|a total of|\\approx|USD|US|EUR)\s*",
-    re.IGNORECASE,
-)
-_FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{([^{}]*)\}\s*\{([^{}]*)\}|(\d)\s*(\d))")
-#: What makes of something with an equals sign more than one equation.
-_SEVERAL = re.compile(r",\s|[;<>≤≥≠!]|\\(?:leq?|geq?|neq?|in)\b|\b(?:and|or)\b")
-_PERCENT = re.compile(r"\s*(?:\\?%|percent\b|per cent\b)", re.IGNORECASE)
-_PLAIN = re.compile(
-    r"(?P<sign>[-+]?)\s*"
-    r"(?:(?P<whole>\d{1,3}(?:,\d{3})+|\d+)(?P<point>\.\d*)?|(?P<only>\.\d+))"
-    r"(?:\s+(?P<mixed>\d+)\s*/\s*(?P<of>\d+)|\s*/\s*(?P<under>\d+))?"
-)
-_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-#: What may stand behind a number without changing it: words and units, but no letter alone.
-_UNIT = re.compile(
-    r"(?:\s*(?:[^\W\d_]{2,}|[mgslLhV](?![^\W_]))(?:['-][^\W\d_]+)*\s?\^?[²³23]?\.?){0,6}"
-)
-_NO_UNIT = re.compile(
-    r"\b(?:pi|and|or|to|plus|minus|times|over|by|am|pm|sqrt|squared root|dozen|hundred|i|e|x|y)\b",
-    re.IGNORECASE,
-)
-
-
-def values(text: str) -> frozenset[Fraction]:
-    r"""The number that a text is, whatever stands around it; nothing where it is none.
-
-    Read over are currency, commas between thousands, units and words behind it, `\text{}`, signs of
-    mathematics around it, a full stop, and what stands before an equals sign. A percentage is both:
-    25% is 25 and is 0.25.
+    Args:
+        numeric: whether the answer is a number.
+        ended: whether the text ended by itself.
+        several: whether boxes that stand together are one answer.
+        marks_alone: no last line and no last number.
     """
-    if len(text) > 400:
-        return frozenset()
-    box = last_boxed(text)
-    left = text if box is None else box
-    left = re.sub(r"\\,(?=\d{3})", ",", left.translate(_TYPED).replace("{,}", ","))
-    left = re.sub(r",(?!\d{3})", ", ", left).replace("\\%", "%")
-    left = re.sub(r"\\[()\[\]]", " ", left)
-    left = _WORDS_OF_TEX.sub(r" \1 ", left)
-    left = _DROPPED.sub(" ", left).strip().rstrip(".!,; ")
-    if "=" in left:
-        if _SEVERAL.search(left):
-            return frozenset()
-        left = left.rpartition("=")[2].strip()
-    left = _FRACTION.sub(_spelled, left).strip()
-    if before := _BEFORE.match(left):
-        left = left[before.end() :]
-    number = _PLAIN.match(left)
-    if number is None:
-        return frozenset()
-    value = _value(number)
-    behind = left[number.end() :]
-    percent = _PERCENT.match(behind)
-    if percent is not None:
-        behind = behind[percent.end() :]
-    scale = re.match(r"\s*(thousand|million|billion|trillion)\b", behind, re.IGNORECASE)
-    if scale is not None and value is not None:
-        value, behind = value * _SCALES[scale[1].lower()], behind[scale.end() :]
-    if value is None or not _UNIT.fullmatch(behind) or _NO_UNIT.search(behind):
-        return frozenset()
-    return frozenset({value, value / 100}) if percent is not None else frozenset({value})
-
-
-def _spelled(fraction: re.Match[str]) -> str:
-    above, below = fraction[1] or fraction[3], fraction[2] or fraction[4]
-    return f" {above.strip()}/{below.strip()}"
-
-
-def _value(number: re.Match[str]) -> Fraction | None:
-    whole = (number["whole"] or "0").replace(",", "")
-    if len(whole) > 100:
+    whole = spoken(text)
+    first = _NEXT_TURN.split(state_of(text).spoken, maxsplit=1)[0]
+    parts = [spoken(first), whole] if first.strip() and len(first) < len(text) else [whole]
+    for part in parts:
+        if tagged := _in_tags(part):
+            return tagged
+        marks = [in_box(part, several), _behind_hashes(part, numeric, ended)]
+        marks += [_by_phrase(part, numeric)] if ended else []
+        stated = [mark for mark in marks if mark is not None]
+        if stated:
+            return max(stated, key=lambda mark: mark.begin)
+    if not ended or marks_alone:
         return None
-    value = Fraction(whole + (number["point"] or number["only"] or "").rstrip("."))
-    for above, below in ((number["mixed"], number["of"]), (None, number["under"])):
-        if below is None:
-            continue
-        if int(below) == 0:
-            return None
-        value = value / int(below) if above is None else value + Fraction(int(above), int(below))
-    return -value if number["sign"] == "-" else value
-
-
-def kind_of(gold: str) -> Kind:
-    """What a gold answer is compared as."""
-    if values(gold):
-        return "number"
-    return "mathematics" if re.search(r"[\\^_{}=+*<>]|\d", gold) else "words"
-
-
-def same_number(answer: str, gold: str) -> bool:
-    """Whether two answers are the same number; a sentence with one number is that number."""
-    left = values(answer)
-    if not left:
-        numbers = {values(number) for number in _numbers(answer)}
-        left = numbers.pop() if len(numbers) == 1 else left
-    return not left.isdisjoint(values(gold))
-
-
-def same_words(answer: str, gold: str) -> bool:
-    """Whether two answers are the same words, whatever their case, brackets and last full stop."""
-    return _words(answer) == _words(gold)
+    line = _last_line(parts[0])
+    if not numeric or (line and read(line.answer).values and not read(line.answer).words):
+        return line
+    return _last_number(parts[0])
 
 
 def bare(text: str) -> str:
@@ -331,10 +368,3 @@ def bare(text: str) -> str:
         if left.startswith(before) and left.endswith(behind) and len(left) > len(before + behind):
             left = left[len(before) : -len(behind)].strip()
     return left.removesuffix(".")
-
-
-def _words(text: str) -> str:
-    words = _WORDS_OF_TEX.sub(r"\1", text.translate(_TYPED))
-    return " ".join(
-        re.sub(r"[*`$\"'()\[\]]|\\[()\[\]]", " ", words).strip(" .!,;:").casefold().split()
-    )

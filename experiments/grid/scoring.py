@@ -3,9 +3,9 @@ r"""Is the answer right? By what the problem's prompt asks for, as its scorer sa
 | scorer | where the answer is found | what it is compared by |
 |---|---|---|
 | `exact` | the last `\boxed{}` | characters |
-| `math` | the last `\boxed{}` | numbers, and math-verify |
-| `stated` | the rules of `answers.RULES` | numbers, math-verify or words: as the gold answer |
-| `gym:...` | the rules but the last | the generator's own scorer, which has to say 1.0 |
+| `math` | the last `\boxed{}` | the rules of `comparison.RULES`, and math-verify |
+| `stated` | what is stated last, see `answers.find` | the same |
+| `gym:...` | the same, but no last line or number | the generator's scorer, which has to say 1.0 |
 
 A scorer of one's own is a function `score(output, gold)`, named `module:function` on the command
 line or in one's own TOML. What a store names is never imported, a generator neither: without it,
@@ -14,12 +14,8 @@ what it would judge is not known.
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import importlib
-import importlib.util
 import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,19 +23,13 @@ from typing import TypeAlias
 
 from attention.errors import InvalidValue
 from attention.local_modules import import_typed
-from experiments.grid import answers, gym
-from experiments.grid.answers import last_boxed
+from experiments.grid import answers, comparison, gym, mathematics
 
 #: Scorers that ship, by the names users type; `none` measures lengths alone.
 SCORERS = ("exact", "math", "stated", "none")
 
 #: One accepted answer, several of which any will do, or none.
 Gold: TypeAlias = str | tuple[str, ...] | None
-
-_BASED = re.compile(r"(?P<digits>[0-9A-Za-z]+)_\{?(?P<base>\d+)\}?")
-
-#: Seconds that comparing two answers may take; what takes longer is wrong.
-LIMIT = 5
 
 
 @dataclass(frozen=True)
@@ -49,6 +39,7 @@ class Judgement:
     correct: bool | None
     rule: str | None = None
     answer: str | None = None
+    compared: str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +77,7 @@ class GymScorer:
         """Right if the generator gives the answer 1.0, as it stands or without signs around it."""
         generator = gym.generator(self.path)
         index = gym.index_of(generator, item, accepted[0])
-        stated = answers.find(text, "words", ended, rules=len(answers.RULES) - 1)
+        stated = answers.find(text, numeric=False, ended=ended, marks_alone=True)
         if stated is None:
             return Judgement(False)
         forms = dict.fromkeys((stated.answer, answers.bare(stated.answer)))
@@ -150,43 +141,33 @@ def judged(
         return own[scorer].judged(text, accepted, item, ended)
     if scorer not in SCORERS:
         raise InvalidValue("scorer", scorer, f"one of {', '.join(SCORERS)}", SCORERS)
-    if scorer == "stated" and accepted:
-        return _stated(text, accepted, ended)
-    answer = last_boxed(text)
-    rule = None if answer is None else "the last \\boxed{}"
+    said = answers.spoken(text)
     if scorer == "none" or not accepted:
-        return Judgement(None, rule, answer)
-    if answer is None:
+        box = answers.in_box(said, several=False)
+        return Judgement(None) if box is None else Judgement(None, box.rule, box.answer)
+    judgements = [_judged(text, said, answer, scorer, ended) for answer in accepted]
+    verdicts = {judgement.correct for judgement in judgements}
+    best = next(verdict for verdict in (True, None, False) if verdict in verdicts)
+    return next(judgement for judgement in judgements if judgement.correct is best)
+
+
+def _judged(text: str, said: str, gold: str, scorer: str, ended: bool) -> Judgement:
+    """Beside one accepted answer."""
+    several = scorer != "exact" and comparison.read(gold).members is not None
+    if scorer == "stated":
+        numeric = bool(comparison.read(gold).values)
+        stated = answers.find(text, numeric, ended, several)
+    else:
+        stated = answers.in_box(said, several)
+    if stated is None:
         return Judgement(False)
     if scorer == "exact":
-        return Judgement(answer.strip() in map(str.strip, accepted), rule, answer)
-    return Judgement(_any(_same_mathematics(answer, gold) for gold in accepted), rule, answer)
-
-
-def _any(verdicts: Iterable[bool | None]) -> bool | None:
-    """True if one verdict is; else None if one cannot be said."""
-    several = set(verdicts)
-    return True if True in several else None if None in several else False
-
-
-def _stated(text: str, accepted: tuple[str, ...], ended: bool) -> Judgement:
-    stated = [(answers.find(text, answers.kind_of(gold), ended), gold) for gold in accepted]
-    verdicts = [(answer, _same(answer.answer, gold)) for answer, gold in stated if answer]
-    if not verdicts:
-        return Judgement(False)
-    overall = _any(verdict for _, verdict in verdicts)
-    answer = next((answer for answer, verdict in verdicts if verdict), verdicts[0][0])
-    return Judgement(overall, answer.rule, answer.answer)
-
-
-def _same(answer: str, gold: str) -> bool | None:
-    """Whether an answer that was stated is the gold one, compared as what that is."""
-    kind = answers.kind_of(gold)
-    if kind == "number":
-        return answers.same_number(answer, gold)
-    if answers.same_words(answer, gold):
-        return True
-    return _same_mathematics(answer, gold) if kind == "mathematics" else False
+        same = comparison.Comparison(
+            stated.answer.strip() == gold.strip(), "character by character"
+        )
+    else:
+        same = comparison.compare(stated.answer, gold)
+    return Judgement(same.same, stated.rule, stated.answer, same.rule)
 
 
 def reason(judgement: Judgement, gold: Gold, scorer: str) -> str:
@@ -208,12 +189,8 @@ def reason(judgement: Judgement, gold: Gold, scorer: str) -> str:
         return "no \\boxed{} of the output is complete"
     if judgement.correct is None:
         return f"{judgement.answer!r} beside {shown}: only math-verify, which is missing, can say"
-    kinds = {answers.kind_of(answer) for answer in accepted}
-    compared = "character by character" if scorer == "exact" else "as mathematics (math-verify)"
-    if scorer == "stated" and "mathematics" not in kinds:
-        compared = "as " + " or ".join(sorted(kinds))
     same = "equals" if judgement.correct else "does not equal"
-    return f"{judgement.answer!r} {same} {shown} {compared}"
+    return f"{judgement.answer!r} {same} {shown} {judgement.compared}"
 
 
 def shown(gold: Gold) -> str | None:
@@ -223,42 +200,18 @@ def shown(gold: Gold) -> str | None:
 
 def require(scorer: str, dataset: str, golds: Iterable[Gold] = ()) -> None:
     """Refuse a data set whose answers cannot be judged here, before anything is decoded."""
-    if scorer not in ("math", "stated") or has_math_verify():
+    if scorer not in ("math", "stated") or mathematics.is_installed():
         return
-    free = ("number",) if scorer == "math" else ("number", "words")
     for answer in (answer for gold in golds for answer in accepted_answers(gold)):
-        if answers.kind_of(answer) not in free:
+        if not comparison.is_known(answer):
             allowed = (
-                "answers that are numbers, --scorer exact, stated or none, or the package "
-                "`math-verify`, which judges mathematical answers "
+                "answers that are numbers, words or lists of these, --scorer exact or none, or the "
+                "package `math-verify`, which judges mathematical answers "
                 f"(`scripts/setup eval` installs it); {answer[:60]!r} is the first of them"
             )
             raise InvalidValue("dataset", dataset, allowed)
 
 
-def has_math_verify() -> bool:
-    """Whether the package that compares mathematics is installed."""
-    return importlib.util.find_spec("math_verify") is not None
-
-
 def accepted_answers(gold: Gold) -> tuple[str, ...]:
     """The accepted answers, none or several."""
     return gold if isinstance(gold, tuple) else () if gold is None else (gold,)
-
-
-@functools.lru_cache(maxsize=1 << 17)
-def _same_mathematics(answer: str, gold: str) -> bool | None:
-    """Whether two answers are the same; None where only math-verify, which is missing, can say."""
-    if answers.values(answer) and answers.same_number(answer, gold):
-        return True
-    if not has_math_verify():
-        return False if answers.values(answer) and answers.values(gold) else None
-    from math_verify import parse, verify
-
-    bases = [_BASED.fullmatch(side.strip()) for side in (gold, answer)]
-    if None not in bases and bases[0]["base"] != bases[1]["base"]:  # type: ignore[index]
-        return False  # math-verify drops the subscript
-    # Its alarms, which only the main thread can set, end what would not: a tower of powers, a huge
-    # factorial. What takes longer is no answer.
-    boxed = [parse(f"\\boxed{{{side}}}", parsing_timeout=LIMIT) for side in (gold, answer)]
-    return bool(verify(*boxed, timeout_seconds=LIMIT))

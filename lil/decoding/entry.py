@@ -20,7 +20,8 @@ from lil.decoding.options import (
     with_options,
 )
 from lil.decoding.speculation import SpeculativeLoop
-from lil.detectors import cue_ids
+from lil.detectors import cues_of
+from lil.thinking import own_marks
 from lil.token_table import token_bytes, token_id
 from lil.trace import Trace
 
@@ -82,14 +83,20 @@ def stream(
     for detector in (*options.detectors, *options.probes):
         detector.require_tokens(table)
     actions = [detector.action for detector in options.detectors]
-    cues = {action.gives[0]: cue_ids(action, tokenizer, table) for action in actions}
+    cues = dict(pair for action in actions for pair in cues_of(action, tokenizer, table).items())
     watching = (*options.detectors, *options.probes)
     compared = {
         piece: token_id(table, piece, tokenizer)
         for piece in frozenset[bytes]().union(*(detector.compared for detector in watching))
     }
     shared = RunContext(
-        options, table, eos_ids(model, tokenizer), cues, positions_of(model.config), compared
+        options,
+        table,
+        eos_ids(model, tokenizer),
+        cues,
+        positions_of(model.config),
+        compared,
+        own_marks(tokenizer),
     )
     loop = SpeculativeLoop if options.speculate else DecodeLoop
     return loop(model, requests, shared, Callbacks(on_token, on_action, on_step)).run()

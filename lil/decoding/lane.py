@@ -16,6 +16,7 @@ from lil.decoding.options import DecodeOptions, Request
 from lil.decoding.sampling import row_stream
 from lil.detectors import Action, Detector, Stop, Verdict, Watcher, ends_thinking, is_answering
 from lil.hidden_states import HiddenStates, Reading
+from lil.thinking import Marks, closing, state_behind
 from lil.trace import Cost, Signal
 
 
@@ -124,6 +125,13 @@ class RunContext:
     cues: Mapping[str, Sequence[int]]
     positions: int | None = None
     compared: Mapping[bytes, int] = field(default_factory=dict)
+    marks: Sequence[Marks] = ()
+
+    def cue_of(self, action: Action, prompt: bytes, output: bytes) -> str:
+        """The cue of an action, which ends the thinking that is open."""
+        cue, _ = action.gives
+        other = closing(cue, state_behind(prompt, output).opened, self.marks)
+        return other if other in self.cues else cue
 
 
 class PendingAction(NamedTuple):
@@ -249,10 +257,9 @@ class Lane:
 
     def _conclude(self, verdict: Verdict, action: Action) -> None:
         """End here, or leave it to the loop to act: what the model holds may have to change."""
-        cue, _ = action.gives
-        answering = not action.rewinds and is_answering(
-            cue, self.prompt_bytes, b"".join(self.pieces[: verdict.token])
-        )
+        output = b"".join(self.pieces[: verdict.token])
+        cue = self._shared.cue_of(action, self.prompt_bytes, output)
+        answering = not action.rewinds and is_answering(cue, self.prompt_bytes, output)
         if action.ends or answering:
             self.finish, self.evidence = verdict.detector, verdict.evidence
             self._observers.off(verdict.token)
@@ -294,7 +301,8 @@ class Lane:
     def act(self, due: PendingAction) -> None:
         """Cut the output, queue the cue, note the action; the loop changes the model's state."""
         verdict, action, cut = due
-        cue, tokens = action.gives
+        tokens = action.gives[1]
+        cue = self._shared.cue_of(action, self.prompt_bytes, b"".join(self.pieces[:cut]))
         self.due = None
         self.snapshots.clear()
         step = len(self.new_ids)
@@ -308,6 +316,7 @@ class Lane:
             self._limit = cut + len(self._queued) + tokens
         self.acted = {
             **action.to_dict(),
+            **({"cue": cue} if cue else {}),
             "detector": verdict.detector,
             "step": step,
             "kept": cut,

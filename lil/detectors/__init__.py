@@ -13,6 +13,7 @@ from lil.detectors.base.actions import Regenerate as Regenerate
 from lil.detectors.base.actions import Stop as Stop
 from lil.detectors.base.actions import action as action
 from lil.detectors.base.actions import cue_ids as cue_ids
+from lil.detectors.base.actions import cues_of as cues_of
 from lil.detectors.base.base import Detector as Detector
 from lil.detectors.base.base import Verdict as Verdict
 from lil.detectors.base.base import Watcher as Watcher

@@ -10,8 +10,9 @@ from typing import Any
 
 from attention.errors import InvalidValue
 from lil.decoding.lane import Observers
-from lil.detectors import Action, Detector, Verdict, cue_ids, is_answering
+from lil.detectors import Action, Detector, Verdict, cues_of, is_answering
 from lil.serving.values import Stopping
+from lil.thinking import closing, own_marks, state_behind
 from lil.token_table import token_bytes
 
 
@@ -26,7 +27,8 @@ class Words:
     def __init__(self, tokenizer: Any) -> None:
         self.table = token_bytes(tokenizer)
         self._tokenizer = tokenizer
-        self._cues: dict[str, list[int]] = {}
+        self._cues: dict[str, dict[str, list[int]]] = {}
+        self.marks = own_marks(tokenizer)
 
     def piece(self, token: int) -> bytes:
         """A token's bytes; embeddings may have more rows than there are tokens."""
@@ -35,18 +37,18 @@ class Words:
     def text(self, tokens: Sequence[int]) -> bytes:
         return b"".join(map(self.piece, tokens))
 
-    def cue(self, detector: Detector) -> list[int]:
-        """The tokens that a detector's action gives the model to go on from."""
+    def cues(self, detector: Detector) -> dict[str, list[int]]:
+        """The tokens that a detector's action gives the model to go on from, by their text."""
         cue, _ = detector.action.gives
         if cue not in self._cues:
-            self._cues[cue] = cue_ids(detector.action, self._tokenizer, self.table)
+            self._cues[cue] = cues_of(detector.action, self._tokenizer, self.table)
         return self._cues[cue]
 
     def check(self, detectors: Sequence[Detector]) -> None:
         """Check that detectors can fire, and be acted upon, with this tokenizer."""
         for detector in detectors:
             detector.require_tokens(self.table)
-            self.cue(detector)
+            self.cues(detector)
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Ending:
         self.lag = 0
         self._words, self._prompt = words, prompt
         self._observers: Observers | None = Observers(stopping.detectors, prompt)
-        self._cues = {detector.action: words.cue(detector) for detector in stopping.detectors}
+        self._cues = {detector.action: words.cues(detector) for detector in stopping.detectors}
         self._pieces: list[bytes] = []
         self._cue: Sequence[int] = ()
         self._cue_start = 0
@@ -123,11 +125,14 @@ class Ending:
 
     def _act(self, observers: Observers, verdict: Verdict, action: Action) -> dict[str, object]:
         cue, tokens_after = action.gives
-        if action.ends or is_answering(cue, self._prompt, b"".join(self._pieces)):
+        text, cues = b"".join(self._pieces), self._cues.get(action, {})
+        other = closing(cue, state_behind(self._prompt, text).opened, self._words.marks)
+        cue = other if other in cues else cue
+        if action.ends or is_answering(cue, self._prompt, text):
             self.reason = f"{verdict.detector} at token {self.seen}"
         else:
             assert tokens_after is not None
-            self._cue, self._cue_start = self._cues[action], self.seen + self.lag
+            self._cue, self._cue_start = cues[cue], self.seen + self.lag
             self._most = min(self._most, self._cue_start + len(self._cue) + tokens_after)
             if action.watched:
                 observers.again(self.seen, self._prompt + b"".join(self._pieces), cue)

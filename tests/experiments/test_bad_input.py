@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from experiments.cli import main
-from experiments.grid import scoring
+from experiments.grid import mathematics
 from experiments.grid.data.prompts import unknown_words
 from experiments.store import manifest
 from experiments.store.files import filesystem, records
@@ -125,7 +125,7 @@ def test_a_dry_run_without_the_judge_of_mathematics(
     place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (place / "good.jsonl").write_text('{"question": "a", "answer": "\\\\sqrt{x}+1"}\n')
-    monkeypatch.setattr(scoring, "has_math_verify", lambda: False)
+    monkeypatch.setattr(mathematics, "is_installed", lambda: False)
     assert main(["sweep", "--dry-run", "--model", "model", "--dataset", "good.jsonl"]) == 2
     assert "math-verify" in capfd.readouterr().err
 

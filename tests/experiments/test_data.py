@@ -103,6 +103,10 @@ def test_a_level_gives_the_reasoners_problems_as_they_are() -> None:
         ({"question": "Q", "answer": "We get $\\boxed{5}$ and\nare done."}, "5", "0"),
         ({"question": "Q", "answer": "$\\boxed{5}$\n#### 5.0"}, "5.0", "0"),
         ({"question": "Q", "solution": "of another kind", "answer": "5"}, "5", "0"),
+        ({"question": "Q", "answer": "on both.\n#### (3, 8)"}, "(3, 8)", "0"),
+        ({"question": "Q", "answer": "more.\n#### 1,75"}, "1,75", "0"),
+        ({"question": "Q", "answer": 5e-7}, "0.0000005", "0"),
+        ({"question": "Q", "answer": 3e16}, "30000000000000000", "0"),
         ({"question": "Q", "prompt": None, "answer": "5"}, "5", "0"),
     ],
 )
@@ -118,6 +122,7 @@ def test_what_is_meant_may_be_named(tmp_path: Path) -> None:
     assert _item(tmp_path, {"problem": "Q", "solution": "it is 5"}, scorer="none").gold is None
     code = _item(tmp_path, {"prompt": "Q", "answer": "1\n2"})
     assert (code.gold, code.scorer) == ("1\n2", "stated")
+    assert _item(tmp_path, {"prompt": "Q \\boxed{}", "answer": "3/4"}).scorer == "math"
 
 
 _NO_ANSWER = "an answer"
@@ -166,8 +171,9 @@ def test_a_line_that_cannot_be_used_is_named(line: Any, words: str, tmp_path: Pa
 
 def test_csv_files_have_the_same_columns(tmp_path: Path) -> None:
     file = tmp_path / "p.csv"
-    file.write_text('id,prompt,answer\na,"1, ""2""\n3",4\n\nb,5,\n', encoding="utf-8-sig")
-    first, second = _load(str(file)).items
+    file.write_text('id,prompt,answer\na,"1, ""2""\n3",4\n\nb,5,\nc,6,NaN\n', encoding="utf-8-sig")
+    first, second, third = _load(str(file)).items
+    assert third.gold is None
     assert (first.id, first.question, first.gold) == ("a", '1, "2"\n3', "4")
     assert (second.id, second.question, second.gold) == ("b", "5", None)
     file.write_text("prompt,answer\n" + "1 " * 100_000 + ",4\n")

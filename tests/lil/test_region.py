@@ -15,7 +15,7 @@ from test_trace_record import TRACE
 
 import lil
 from attention.errors import InvalidValue
-from lil import detectors
+from lil import detectors, thinking
 from lil.serving.ending import Ending, Limits, Words
 from lil.serving.values import Stopping
 from lil.trace import Trace
@@ -178,6 +178,8 @@ def test_live_is_replayed_wherever_it_looks(qwen: Any, tokenizer: Any, region: s
         (b"a</think>b <think>", b"we try", False),
         (b"a</think>b", b"<think>we try", False),
         (b"a[/THINK]b", b"we try", True),
+        (b"<think>", b"the tag [/THINK]", False),
+        (b"<think>", b"the tag <thought></think>", True),
     ],
 )
 def test_an_answer_is_not_asked_for_where_one_is_being_given(
@@ -187,3 +189,18 @@ def test_an_answer_is_not_asked_for_where_one_is_being_given(
     # Words that end no thinking are given whatever has been ended.
     assert not detectors.is_answering(" so the answer is", prompt, output)
     assert not detectors.is_answering("", prompt, output)
+
+
+@pytest.mark.parametrize("marks", thinking.KNOWN)
+def test_what_ends_is_what_was_opened(marks: thinking.Marks) -> None:
+    alone = lil.Cycle(region="thinking").watch(marks.open.encode())
+    other = b"</think>" if marks.end != "</think>" else b"[/THINK]"
+    alone.update([other])
+    assert alone.tracker.thinking
+    alone.update([marks.end.encode()])
+    assert alone.done
+    assert thinking.state_of(f"{marks.open}a{other.decode()}b{marks.end}c").spoken == "c"
+    assert marks.end in thinking.closing("so </think>", marks)
+    assert thinking.marks_of(f"x {marks.open} y {marks.end}") == (marks,)
+    template = "{{ '<my_think>' }} {{ '</my_think>' }}"
+    assert thinking.closing("</think>", None, thinking.marks_of(template)) == "</my_think>"

@@ -260,16 +260,14 @@ def _put(
         file, answer_column = choice.prompt_template, roles.get("answer")
         message = prompts.fill(choice.template, file, question, row.values, answer_column)
     texts = [content for _, content in messages] or [message]
-    scorer = _scorer(dataset, texts, raw, gold, choice)
+    scorer = _scorer(dataset, texts, gold, choice)
     gold = None if scorer == "none" else gold
     chat = not raw or choice.template is not None
     put = (message, chat, choice.system, messages, choice.template_values)
     return Item(id_, question, gold, scorer, *put)
 
 
-def _scorer(
-    dataset: str, texts: Sequence[str], raw: bool, gold: Gold, choice: ProblemChoice
-) -> str:
+def _scorer(dataset: str, texts: Sequence[str], gold: Gold, choice: ProblemChoice) -> str:
     """The scorer of an answer: the requested one, else by what the prompt asks of the model."""
     if gold is None or choice.scorer == "none":
         return "none"
@@ -278,9 +276,10 @@ def _scorer(
     if gym.is_named(dataset):
         return dataset
     # The reasoner boxes its answers, though no prompt of its language says so.
-    if dataset in RECIPES or any("\\boxed" in text for text in [*texts, choice.system or ""]):
-        return "exact" if raw else "math"
-    return "stated"
+    if dataset in RECIPES:
+        return "exact"
+    asks = any("\\boxed" in text for text in [*texts, choice.system or ""])
+    return "math" if asks else "stated"
 
 
 def _roles(dataset: str, row: Row, choice: ProblemChoice) -> dict[str, str]:

@@ -92,10 +92,10 @@ def token_ids(
 ) -> list[int]:
     """A prompt as the model sees it; `values` are for its chat template."""
     if (system is not None or values) and not (chat and tokenizer.chat_template):
+        field, given = ("system", system) if system is not None else ("template_values", [*values])
         why = "the tokenizer has none" if chat else "prompts used as they are go through none"
         allowed = f"none without a chat template: {why} (write it into the prompt template)"
-        name = "template_values" if system is None else "system"
-        raise InvalidValue(name, [*values] if system is None else system, allowed)
+        raise InvalidValue(field, given, allowed)
     if not chat or not tokenizer.chat_template:
         from lil.decoding.options import encode
 

@@ -13,11 +13,13 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
-from experiments.grid.answers import last_boxed, same_number
+from experiments.grid.answers import last_boxed
+from experiments.grid.comparison import compare
 from experiments.grid.scoring import Gold
 
 
@@ -140,10 +142,17 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
+class _Number(float):
+    """A number of JSON that keeps its digits."""
+
+    def __init__(self, digits: str) -> None:
+        self.digits = digits
+
+
 def _parse(place: str, line: str) -> dict[str, Any]:
     shown = line.strip()[:60]
     try:
-        row = json.loads(line, object_pairs_hook=_once)
+        row = json.loads(line, object_pairs_hook=_once, parse_float=_Number)
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:  # half of a character, which nothing can print or store
         raise InvalidValue(place, shown, f"whole characters ({error.reason})") from error
@@ -200,7 +209,8 @@ def id_of(row: Row, columns: tuple[str, ...]) -> str:
         value = row.values.get(column)
         if value in (None, ""):
             continue
-        text = str(value) if type(value) in (str, int, float) else ""
+        plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+        text = str(value) if plain else ""
         if not text.isprintable() or not 0 < len(text) <= LONGEST_ID:
             allowed = f"a number or a text of at most {LONGEST_ID} printable characters"
             raise InvalidValue(f"{column} in {row.place}", str(value)[:60], allowed)
@@ -236,13 +246,19 @@ def messages_of(row: Row, column: str) -> tuple[tuple[str, str], ...]:
     return tuple(messages)
 
 
+#: How programs write that a table has no value.
+_MISSING = ("nan", "<na>", "#n/a")
+#: A number with commas between its thousands; in a list or a pair these part its members.
+_THOUSANDS = re.compile(r"(?<![\d.,(\[{])[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)")
+
+
 def gold_of(
     row: Row, column: str | None, behind_marks: bool = False, derived: bool = False
 ) -> Gold:
     r"""The answer alone: what follows `####`, or is in the last `\boxed{}`, of a derivation; of a
     list each; or none."""
     answer = None if column is None else row.values[column]
-    if answer is None:
+    if answer is None or (isinstance(answer, str) and answer.strip().lower() in _MISSING):
         return None
     if isinstance(answer, list) and answer:
         golds = (_gold(row, column, item, behind_marks, derived) for item in answer)
@@ -251,13 +267,16 @@ def gold_of(
 
 
 def _gold(row: Row, column: str | None, answer: Any, behind_marks: bool, derived: bool) -> str:
-    plain = type(answer) in (str, int) or (isinstance(answer, float) and math.isfinite(answer))
-    text = str(answer).strip() if plain else ""
+    if isinstance(answer, float) and math.isfinite(answer):
+        text = f"{Decimal(getattr(answer, 'digits', None) or repr(answer)):f}"
+    else:
+        text = str(answer).strip() if type(answer) in (str, int) else ""
     place = f"{column or 'answer'} in {row.place}"
     box = last_boxed(text)
     if "####" in text:
-        text = text.rsplit("####", 1)[1].strip().replace(",", "")
-        if box is not None and text and not same_number(box, text):
+        text = text.rsplit("####", 1)[1].strip()
+        text = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
+        if box is not None and text and compare(box, text).same is False:
             allowed = f"one answer: {text!r} stands behind ####, {box!r} in the last box"
             raise InvalidValue(place, _short(answer), allowed)
     elif behind_marks:

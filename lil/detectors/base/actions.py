@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
 from attention.errors import InvalidValue, check_choice, check_int
+from lil.thinking import KNOWN, closing, own_marks
 
 #: What may follow a second verdict.
 SECOND = ("stop", "nothing")
@@ -89,7 +91,8 @@ class Answer(CueAction):
     prompt has ended the thinking, the row stops.
 
     Args:
-        cue: text that ends the thinking.
+        cue: text that ends the thinking; the end of what was opened, or of the marks in the
+            model's chat template, takes the place of another's end in it.
         tokens: most tokens of the answer.
         second: what follows a second verdict: "stop" or "nothing".
     """
@@ -159,9 +162,22 @@ def action(value: OnStop) -> Action:
     return kind(**params)
 
 
+def cues_of(what: Action, tokenizer: Any, table: Sequence[bytes]) -> dict[str, list[int]]:
+    """Token ids of an action's cue, and of it with every other end of thinking that has tokens."""
+    cue, own = what.gives[0], own_marks(tokenizer)
+    cues = {cue: cue_ids(what, tokenizer, table)}
+    for other in {closing(cue, marks, own) for marks in (None, *KNOWN, *own)} - {cue}:
+        with contextlib.suppress(InvalidValue):  # a model without them opens no such thinking
+            cues[other] = _ids(other, tokenizer, table)
+    return cues
+
+
 def cue_ids(what: Action, tokenizer: Any, table: Sequence[bytes]) -> list[int]:
     """Token ids of an action's cue, none where it gives none."""
-    cue, _ = what.gives
+    return _ids(what.gives[0], tokenizer, table)
+
+
+def _ids(cue: str, tokenizer: Any, table: Sequence[bytes]) -> list[int]:
     if not cue:
         return []
     ids: list[int] = tokenizer(cue, add_special_tokens=False)["input_ids"]

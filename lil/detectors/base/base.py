@@ -16,12 +16,12 @@ from attention.registry import parameters
 from attention.spec import Aliases
 from lil.detectors.base.actions import ACTIONS, Action, OnStop, action
 from lil.detectors.base.region import (
-    LAST,
     REGIONS,
     RegionTracker,
     require_end,
     require_thinking,
 )
+from lil.thinking import LAST
 from lil.trace import Signal
 
 if TYPE_CHECKING:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from attention.errors import InvalidValue
-
-#: What opens a thinking part and what ends it, as text: of most models, and of Mistral's.
-MARKS: Mapping[bytes, bytes] = {b"<think>": b"</think>", b"[THINK]": b"[/THINK]"}
+from lil.thinking import KNOWN, LAST, state_behind, state_of
 
 #: Values of a detector's `region`; None: the thinking where there is one.
 REGIONS = ("thinking", "output")
@@ -17,9 +15,9 @@ REGIONS = ("thinking", "output")
 #: 16 x 16 zeros that a user requested have fewer.
 OUTSIDE = 1000
 
-_OPENS, _ENDS = tuple(MARKS), tuple(MARKS.values())
-#: Every mark ends in one of these bytes. Looking for a number is six times as fast.
-LAST = ord(">"), ord("]")
+_OPENS = {marks.open.encode(): marks.end.encode() for marks in KNOWN}
+_ENDS = tuple(_OPENS.values())
+_GREATER, _BRACKET = LAST
 # Newest tokens in which a mark is looked for: a mark may take eight, and some tokens have no text.
 _NEWEST = 32
 
@@ -40,8 +38,11 @@ class RegionTracker:
         self._region = region
         #: The newest tokens; whoever adds one that may end a mark calls `look`.
         self.newest: deque[bytes] = deque(maxlen=_NEWEST)
+        state = state_of(prompt.decode(errors="replace"))
         self._ended = prompt.rstrip().endswith(_ENDS)
-        self.thinking = _last(prompt, _OPENS) > _last(prompt, _ENDS)
+        # What ends the thinking: where nothing has opened it, any mark that does.
+        self._end = _ENDS if state.opened is None else (state.opened.end.encode(),)
+        self.thinking = state.opened is not None
         self._settle()
 
     def _settle(self) -> None:
@@ -53,7 +54,7 @@ class RegionTracker:
     def step(self, piece: bytes) -> None:
         """Add the next token."""
         self.newest.append(piece)
-        if LAST[0] in piece or LAST[1] in piece:
+        if _GREATER in piece or _BRACKET in piece:
             self.look()
 
     def look(self) -> bool:
@@ -61,16 +62,14 @@ class RegionTracker:
         if self._ended:
             return self.over
         text = b"".join(self.newest)
-        if any(end in text for end in _ENDS):
+        if any(end in text for end in self._end):
             self._ended, self.thinking = True, False
-        elif any(mark in text for mark in _OPENS):
-            self.thinking = True
+        elif not self.thinking:
+            opened = next((mark for mark in _OPENS if mark in text), None)
+            if opened is not None:
+                self.thinking, self._end = True, (_OPENS[opened],)
         self._settle()
         return self.over
-
-
-def _last(text: bytes, marks: tuple[bytes, ...]) -> int:
-    return max(map(text.rfind, marks))
 
 
 def ends_thinking(cue: str) -> bool:
@@ -88,8 +87,8 @@ def is_answering(cue: str, prompt: bytes, output: bytes) -> bool:
         return False
     if cue.encode() in output:
         return True
-    text = prompt + output
-    return ends_thinking(cue) and _last(text, _ENDS) > _last(text, _OPENS)
+    state = state_behind(prompt, output)
+    return ends_thinking(cue) and state.ended and state.opened is None
 
 
 def require_end(table: Sequence[bytes], region: str | None) -> None:

@@ -184,7 +184,7 @@ class Config:
         _names,
         "easy, medium, hard (or reasoner for all three), gsm8k, math500, aime (a revision of the "
         "hub behind an @: gsm8k@main), gym:NAME (a generator of reasoning-gym, with parameters in "
-        "brackets), or JSONL or CSV files, also package:NAME/FILE",
+        "brackets), or JSONL or CSV files",
         "NAME|FILE",
     )
     split: str = _problems(

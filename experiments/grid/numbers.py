@@ -326,39 +326,15 @@ _POWERS = {"square": "2", "sq": "2", "cubic": "3", "cu": "3"}
 _EMPTY = frozenset(
     "the a an of about approximately around roughly exactly is are total only just value".split()  # noqa: SIM905
 )
-_SYNONYMS = {
-    **{
-        f"{p}{unit}": s + u
-        for p, s in (("kilo", "k"), ("centi", "c"), ("milli", "m"), ("", ""))
-        for unit, u in (
-            ("meter", "m"),
-            ("metre", "m"),
-            ("gram", "g"),
-            ("liter", "l"),
-            ("litre", "l"),
-        )
-    },
-    "hour": "h",
-    "hr": "h",
-    "minute": "min",
-    "second": "s",
-    "sec": "s",
-    "inche": "in",
-    "inch": "in",
-    "foot": "ft",
-    "feet": "ft",
-    "mile": "mi",
-    "pound": "lb",
-    "yard": "yd",
-    "ounce": "oz",
-    "kph": "km/h",
-    "c": "celsius",
-    "f": "fahrenheit",
-    "kmh": "km/h",
-    "people": "person",
-    "mph": "mi/h",
-    "child": "children",
-}
+_SPELT = {
+    "km": "kilometer kilometre", "cm": "centimeter centimetre", "mm": "millimeter millimetre",
+    "m": "meter metre", "kg": "kilogram", "g": "gram", "mg": "milligram", "kl": "kiloliter",
+    "ml": "milliliter millilitre", "cl": "centiliter centilitre", "l": "liter litre",
+    "h": "hour hr", "min": "minute", "s": "second sec", "in": "inch inche", "ft": "foot feet",
+    "mi": "mile", "lb": "pound", "yd": "yard", "oz": "ounce", "km/h": "kph kmh", "mi/h": "mph",
+    "celsius": "c", "fahrenheit": "f", "person": "people", "children": "child",
+}  # fmt: skip
+_SYNONYMS = {word: unit for unit, words in _SPELT.items() for word in words.split()}
 
 
 def _spelling(word: str) -> str:

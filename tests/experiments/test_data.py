@@ -1,10 +1,9 @@
-"""Problems: levels, files, packages and the hub; columns, prompts, chats, samples and labels."""
+"""Problems: levels, files and the hub; columns, prompts, chats, samples and labels."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -333,7 +332,7 @@ def test_labels_are_as_short_as_they_can_be_and_never_the_same() -> None:
     assert len(set(twins.values())) == 3
 
 
-# ---------------------------------------------------------------- hub, packages, folders
+# ---------------------------------------------------------------- the hub
 
 
 def test_a_revision_goes_to_the_hub_and_not_into_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,54 +371,6 @@ def test_without_the_package_a_hub_set_says_what_to_do(monkeypatch: pytest.Monke
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     with pytest.raises(InvalidValue, match=r"`scripts/setup eval` installs it"):
         data.load("math500", "study", 1)
-
-
-@pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package with problems in it, which leaves a file where it is imported."""
-    folder = tmp_path / "site" / "known_problems"
-    (folder / "data" / "single").mkdir(parents=True)
-    ran = "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\n"
-    (folder / "__init__.py").write_text(ran)
-    _file(folder / "data" / "gsm8k.jsonl", GSM8K)
-    for name, answer in (("b", "\nA step.\n#### 1,002\n"), ("a", "3")):
-        text = f'question = "Of {name}?"\nanswer = """{answer}"""\n'
-        (folder / "data" / "single" / f"{name}.toml").write_text(text)
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    return folder
-
-
-def test_problems_of_an_installed_package_are_read_and_nothing_is_imported(package: Path) -> None:
-    (item,) = data.load("package:known_problems/data/gsm8k.jsonl", "study", None)
-    assert (item.question, item.gold) == (GSM8K["question"], "72")
-    first, second = data.load("package:known_problems/data/single", "study", None)
-    assert [(item.id, item.question, item.gold) for item in (first, second)] == [
-        ("a", "Of a?", "3"),
-        ("b", "Of b?", "1002"),
-    ]
-    assert data.load(str(package / "data" / "single"), "study", 1) == [first]
-    assert "known_problems" not in sys.modules
-    assert not (package / "ran").exists()
-
-
-@pytest.mark.usefixtures("package")
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("package:known_problem/data/gsm8k.jsonl", "an installed package that is a folder"),
-        ("package:json.decoder/x.jsonl", "package:NAME/FILE"),
-        ("package:known_problems", "package:NAME/FILE"),
-        ("package:known_problems/../x.jsonl", "package:NAME/FILE"),
-        (
-            "package:known_problems/data/gsm8.jsonl",
-            "did you mean 'package:known_problems/data/gsm8k.jsonl'",
-        ),
-        ("package:known_problems/data", r"\(package:known_problems/data/gsm8k.jsonl, .*/single\)"),
-    ],
-)
-def test_what_no_package_has_is_refused(name: str, words: str) -> None:
-    with pytest.raises(InvalidValue, match=words):
-        data.load(name, "study", None)
 
 
 # ---------------------------------------------------------------- prompts
@@ -584,7 +535,7 @@ def test_a_manifest_says_how_each_data_set_was_put(
     assert templates == {"own": None, "asked": MATH_TEMPLATE, "easy": None}
     assert main(["list", "datasets", "--json"]) == 0
     names = json.loads(capsys.readouterr().out)["datasets"]
-    assert {"gsm8k", "math500", "aime", "gym:NAME", "package:NAME/FILE"} <= names.keys()
+    assert {"gsm8k", "math500", "aime", "gym:NAME"} <= names.keys()
 
 
 def _plan_ids(config: Config, out: Path) -> list[str]:

@@ -13,7 +13,7 @@ from experiments.grid.config import Config
 from experiments.grid.data import prompts
 from experiments.grid.data import rows as data_rows
 from experiments.grid.data.rows import Row, Rows
-from experiments.grid.data.sets import HUB, expand, is_packaged, package_path, split_revision
+from experiments.grid.data.sets import HUB, expand, split_revision
 from experiments.grid.identity import digest
 from experiments.grid.scoring import Gold
 from experiments.reasoner import RECIPES, problem
@@ -206,8 +206,6 @@ def _rows(dataset: str, limit: int | None, choice: ProblemChoice) -> Rows:
             rows.append(Row(at, f"problem {at} of {dataset}", values))
         source = {"reasoning_gym": generator.version, "generator_digest": generator.digest}
         return Rows(tuple(rows), generator.size, source)
-    if is_packaged(dataset):
-        return data_rows.file_rows(package_path(dataset), selection)
     if dataset not in HUB:
         return data_rows.file_rows(Path(dataset), selection)
     repository, configuration, split, _ = HUB[dataset]

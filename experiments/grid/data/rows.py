@@ -1,4 +1,4 @@
-"""Rows of data sets: lines of a JSONL or CSV file, TOML files or the hub's, each with its place."""
+"""Rows of data sets: lines of a JSONL or CSV file or the hub's, each with its place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import json
 import math
 import re
 import sys
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,9 +62,7 @@ class Selection:
 
 
 def file_rows(path: Path, selection: Selection = Selection()) -> Rows:
-    """Rows of a JSONL file, of a CSV file with a header, or of a folder of TOML files."""
-    if path.is_dir():
-        return _folder_rows(path, selection)
+    """Rows of a JSONL file, or of a CSV file with a header."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -85,26 +82,6 @@ def file_rows(path: Path, selection: Selection = Selection()) -> Rows:
     lines = [(f"line {number} of {path}", line) for number, line in numbered if line.strip()]
     rows = [Row(at, lines[at][0], _parse(*lines[at])) for at in selection.of(len(lines))]
     return Rows(tuple(rows), len(lines), source)
-
-
-def _folder_rows(folder: Path, selection: Selection) -> Rows:
-    """Rows of a folder of TOML files, one a problem; its name is its id."""
-    files = sorted(folder.glob("*.toml"))
-    if not files:
-        raise InvalidValue("dataset", str(folder), "a folder with TOML files in it, one a problem")
-    digest = hashlib.sha256()
-    rows = []
-    wanted = set(selection.of(len(files)))
-    for at, file in enumerate(files):
-        try:
-            content = file.read_bytes()
-            digest.update(content)
-            values = tomllib.loads(content.decode()) if at in wanted else {}
-        except (OSError, ValueError, RecursionError) as error:
-            raise InvalidValue("dataset", str(file), f"a problem in TOML ({error})") from error
-        if at in wanted:
-            rows.append(Row(at, str(file), {"id": file.stem, **values}))
-    return Rows(tuple(rows), len(files), {"file_digest": digest.hexdigest()[:32]})
 
 
 def _csv_lines(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:

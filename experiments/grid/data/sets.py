@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Sequence
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePath
 
 from attention.errors import InvalidValue
 from experiments.grid import gym
@@ -35,13 +34,10 @@ def names() -> dict[str, str]:
     }
 
 
-#: What a data set in an installed package, which is found and not imported, begins with.
-PACKAGE = "package:"
 #: Forms of names: what begins with these, and one line about each.
 FORMS = {
     f"{gym.PREFIX}NAME": "a generator of reasoning-gym, as gym:chain_sum(seed=1, max_terms=4) "
     "(extra gym)",
-    f"{PACKAGE}NAME/FILE": "a JSONL or CSV file or a folder of TOML files in an installed package",
 }
 
 
@@ -49,11 +45,6 @@ def split_revision(name: str) -> tuple[str, str]:
     """Name and revision of `gsm8k@main`; without one, the name as it is and ""."""
     known, at, revision = name.partition("@")
     return (known, revision) if at and known in HUB and not is_file(name) else (name, "")
-
-
-def is_form(name: str) -> bool:
-    """Whether a name has one of the forms."""
-    return name.startswith((gym.PREFIX, PACKAGE))
 
 
 def is_file(name: str) -> bool:
@@ -64,22 +55,14 @@ def is_file(name: str) -> bool:
         return False
 
 
-def holds_problems(name: str) -> bool:
-    """Whether there is such a file, or a folder with TOML files in it."""
-    try:
-        return is_file(name) or any(Path(name).glob("*.toml"))
-    except (OSError, ValueError):
-        return False
-
-
 def expand(datasets: Iterable[str]) -> tuple[str, ...]:
     """The data sets one by one: `reasoner` is easy, medium and hard; revisions are taken off, and
     generators are spelled as they are kept."""
     out: list[str] = []
     revisions: dict[str, str] = {}
     for typed in datasets:
-        if is_form(typed):
-            out.append(gym.spelled(typed) if gym.is_named(typed) else _checked(typed))
+        if gym.is_named(typed):
+            out.append(gym.spelled(typed))
             continue
         name, revision = split_revision(typed)
         if "@" in typed and name != typed and not revision:
@@ -88,12 +71,12 @@ def expand(datasets: Iterable[str]) -> tuple[str, ...]:
             raise InvalidValue("dataset", typed, f"{name} at one revision")
         if name == "reasoner":
             out.extend(LEVELS)
-        elif name in RECIPES or name in HUB or holds_problems(name):
+        elif name in RECIPES or name in HUB or is_file(name):
             out.append(name)
         else:
             near = (*names(), *_neighbours(Path(name)))
             known = ", ".join((*names(), *FORMS))
-            allowed = f"one of {known}, or a JSONL or CSV file that exists, or a folder of TOML"
+            allowed = f"one of {known}, or a JSONL or CSV file that exists"
             raise InvalidValue("dataset", name, allowed, near)
     return tuple(dict.fromkeys(out))
 
@@ -125,42 +108,3 @@ def labels(datasets: Sequence[str]) -> dict[str, str]:
 def stream_name(dataset: str, item_id: str) -> str:
     """What the random stream of a problem's row is seeded with, beside seed and sample index."""
     return f"{Path(dataset).name}/{item_id}"
-
-
-def is_packaged(name: str) -> bool:
-    """Whether a data set is one of these."""
-    return name.startswith(PACKAGE)
-
-
-def _checked(name: str) -> str:
-    """The name of a data set in a package, if it is one; nothing is looked up."""
-    package, *parts = PurePosixPath(name.removeprefix(PACKAGE)).parts or ("",)
-    if not package.isidentifier() or not parts or ".." in parts:
-        allowed = f"{PACKAGE}NAME/FILE with an importable package and a JSONL or CSV file in it"
-        raise InvalidValue("dataset", name, allowed)
-    return name
-
-
-def package_path(name: str) -> Path:
-    """Where the file lies."""
-    package, *parts = PurePosixPath(_checked(name).removeprefix(PACKAGE)).parts
-    spec = importlib.util.find_spec(package)  # of a package on the top level: nothing is run
-    places = None if spec is None else spec.submodule_search_locations
-    folders = [Path(place) for place in places or ()]
-    if not folders:
-        raise InvalidValue("dataset", name, f"an installed package that is a folder, not {package}")
-    files = [folder.joinpath(*parts) for folder in folders]
-    there = [file for file in files if file.is_file() or any(file.glob("*.toml"))]
-    if not there:
-        near = [
-            f"{PACKAGE}{package}/{place.relative_to(folder).as_posix()}"
-            for folder in folders
-            for place in sorted(
-                {*folder.rglob("*.jsonl"), *folder.rglob("*.csv")}
-                | {file.parent for file in folder.rglob("*.toml")}
-            )
-        ]
-        names = ", ".join(near[:6]) or "there is none"
-        allowed = f"a JSONL or CSV file of the package, or a folder of TOML files ({names})"
-        raise InvalidValue("dataset", name, allowed, near)
-    return there[0]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from experiments.grid.comparison import read
+from experiments.grid.comparison import kind_of, read
 from lil.thinking import state_of
 
 _BRACES = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{|[{}]")
@@ -77,7 +77,7 @@ _MATH_SPAN = re.compile(
 _BOLD = re.compile(r"\s*(?:\*\*|__)(?P<inside>[^*_\n]+?)(?:\*\*|__)")
 _SENTENCE_END = re.compile(
     r"(?<=[^\W\d_])(?<!\bSt)(?<!\bMt)(?<!\bDr)(?<!\bMr)\.(?=\s|$)|(?<=[\d)%$}*\]])\.(?=\s|$)"
-    r"|(?<!\\)[!?;](?=\s|$)|\n|\u3002"
+    r"|(?<![\\\d])!(?=\s|$)|(?<=\d)!(?=\s*$|\s+[A-Z])|(?<!\\)[?;](?=\s|$)|\n|\u3002"
 )
 _COURTESY = re.compile(
     r"let me know|feel free|hope (?:this|that|it)|if you (?:have|need|want)|happy to help|\?\s*$"
@@ -107,7 +107,8 @@ _REASON = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _LEADING = re.compile(
-    r"^.*\b(?:it|they|this|that|option|choice|letter|word|city|name|one)\s(?:is|are|must\sbe)\s+(?!not\b)",
+    r"^(?:the|our|my)\s\w+(?:\s\w+)?\s(?:is|was)\s+(?!not\b)(?=(?:[\w'-]+\s?){1,3}\W*$)"
+    r"|^.*\b(?:it|they|this|that|option|choice|letter|word|city|name|one)\s(?:is|are|must\sbe)\s+(?!not\b)",
     re.IGNORECASE,
 )
 _WHICH = re.compile(
@@ -152,7 +153,18 @@ def spoken(text: str) -> str:
     return _SPECIAL.sub("", left)
 
 
-def in_box(text: str, several: bool) -> StatedAnswer | None:
+def turns(text: str) -> list[str]:
+    """What is spoken before a question that a text goes on with, and all that is spoken."""
+    first = spoken(_NEXT_TURN.split(state_of(text).spoken, maxsplit=1)[0])
+    return [first, whole] if first.strip() and first != (whole := spoken(text)) else [spoken(text)]
+
+
+def boxed(text: str, several: bool = False) -> StatedAnswer | None:
+    """The last box of a text, or the last before a question that it goes on with."""
+    return next((box for part in turns(text) if (box := _in_box(part, several))), None)
+
+
+def _in_box(text: str, several: bool) -> StatedAnswer | None:
     r"""The last box; where several answers are accepted together, those that stand together."""
     found = boxes(text)
     if not found:
@@ -189,13 +201,14 @@ def _behind_hashes(text: str, numeric: bool, ended: bool) -> StatedAnswer | None
     return None
 
 
-def _by_phrase(text: str, numeric: bool) -> StatedAnswer | None:
+def _by_phrase(text: str, kind: str) -> StatedAnswer | None:
     """What the last "the answer is", "Answer:" or key `answer` says, where it says one."""
     rule = 'the last "answer is"'
     for phrase in reversed([*_PHRASE.finditer(text)][-_PHRASES:]):
         at_once = phrase["says"] in (":", "=")
-        if (answer := _stated(text[phrase.end() :][:_NEAR], numeric, at_once)) is not None:
-            return StatedAnswer(answer, rule, phrase.start())
+        stated = _stated(text[phrase.end() :][:_NEAR], kind == "number", at_once)
+        if stated is not None:
+            return StatedAnswer(_narrowed(stated, kind), rule, phrase.start())
     keys = [*_JSON.finditer(text)]
     return StatedAnswer(keys[-1][1] or keys[-1][2], 'the key "answer"') if keys else None
 
@@ -246,6 +259,8 @@ def _numeric(sentence: str, at_once: bool) -> str | None:
     if before:
         sentence = before[0] if _NUMBER.fullmatch(before[0].strip()) else last
     sentence = _CLAUSE.split(_REASON.sub("", sentence), maxsplit=1)[0].strip(" *_").rstrip(".")
+    if _CHANGING.match(sentence):
+        return sentence
     first = next(_numbers(sentence), None)
     begins = bool(first) and sentence.startswith(first or "")
     if _readable(sentence) and (begins or not at_once or not re.match(r"[A-Za-z]{2}", sentence)):
@@ -253,14 +268,25 @@ def _numeric(sentence: str, at_once: bool) -> str | None:
     return sentence if begins and not (at_once and "=" in sentence) else None
 
 
-def _last_line(text: str) -> StatedAnswer | None:
+def _last_line(text: str, kind: str) -> StatedAnswer | None:
     """The last line, where it is short: an output may be its answer alone."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     if not lines or len(lines[-1]) > 100 or _COURTESY.search(lines[-1]):
         return None
-    return StatedAnswer(bare(_LEADING.sub("", lines[-1]).strip("*_ ")), "the last line")
+    said = bare(_LEADING.sub("", lines[-1]).strip("*_ "))
+    return StatedAnswer(_narrowed(said, kind), "the last line")
 
 
+_OTHER = (
+    "half|twice|thrice|double|triple|quadruple|thirds?|quarters?|fifths?|reciprocal|inverse|square"
+    "|cube|root|under|over|below|above"
+)
+_FUNCTION = r"(?:\\?(?:sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt)\b|[√∛∜]|\b[a-z](?=\())"
+#: What makes another number of the one behind it, at the beginning and right before it.
+_CHANGING = re.compile(
+    rf"\W*(?:(?:a|an|one|two|three|the)\s)?\s*(?:{_FUNCTION}|(?:{_OTHER})\b)", re.IGNORECASE
+)
+_CHANGED = re.compile(rf"(?:{_FUNCTION}[{{(\s]*|\b(?:{_OTHER})\s+(?:of\s+)?|[<>≤≥]\s*)$", re.I)
 #: What makes of the number behind it none of the answer.
 _DEMOTED = re.compile(
     r"\b(?:(?:the|these|those|all|his|her|their|its|per|every|than|within)\s+(?:\w+'s\s+)?"
@@ -273,7 +299,7 @@ _DEMOTED = re.compile(
 
 def _last_number(text: str) -> StatedAnswer | None:
     """The last number that is said, or the only one in bold beside it; none of a refusal."""
-    text = re.sub(r"(?<=\w)\s+\([^()\n]*\)", "", text)
+    text = re.sub(r"(?<=[\w.!%])\s+(?:\([^()\n]*\)|\[[^][\n]*\])", "", text)
     ends = [0, *(end.end() for end in _SENTENCE_END.finditer(text)), len(text)]
     sentences = [text[begin:end] for begin, end in pairwise(ends)]
     said = [part for part in sentences if part.strip() and not _COURTESY.search(part.strip())]
@@ -294,7 +320,10 @@ def _last_number(text: str) -> StatedAnswer | None:
             return StatedAnswer(chain[1], "the last number")
         aside = {match.end() for match in _DEMOTED.finditer(sentence)}
         main = [number for number in numbers if number.start() not in aside]
-        return StatedAnswer(_whole((main or numbers)[-1], sentence), "the last number")
+        last = (main or numbers)[-1]
+        changed = _CHANGED.search(sentence[: last.start()])
+        whole = _whole(last, sentence) if changed is None else sentence.strip()
+        return StatedAnswer(whole, "the last number")
     return None
 
 
@@ -330,35 +359,49 @@ def _matches(text: str) -> Iterator[re.Match[str]]:
 
 
 def find(
-    text: str, numeric: bool, ended: bool, several: bool = False, marks_alone: bool = False
+    text: str, gold: str | None, ended: bool, several: bool = False, marks_alone: bool = False
 ) -> StatedAnswer | None:
     """The answer that an output states: what is marked or said last, else the last line or number.
 
     What stands before a question that the output goes on with is looked at first.
 
     Args:
-        numeric: whether the answer is a number.
+        gold: the answer to be found, of which the kind alone counts; None for a text of any kind.
         ended: whether the text ended by itself.
         several: whether boxes that stand together are one answer.
         marks_alone: no last line and no last number.
     """
-    whole = spoken(text)
-    first = _NEXT_TURN.split(state_of(text).spoken, maxsplit=1)[0]
-    parts = [spoken(first), whole] if first.strip() and len(first) < len(text) else [whole]
+    kind = "words" if gold is None else kind_of(gold)
+    numeric, parts = kind == "number", turns(text)
     for part in parts:
         if tagged := _in_tags(part):
             return tagged
-        marks = [in_box(part, several), _behind_hashes(part, numeric, ended)]
-        marks += [_by_phrase(part, numeric)] if ended else []
+        marks = [_in_box(part, several), _behind_hashes(part, numeric, ended)]
+        marks += [_by_phrase(part, kind)] if ended else []
         stated = [mark for mark in marks if mark is not None]
         if stated:
             return max(stated, key=lambda mark: mark.begin)
     if not ended or marks_alone:
         return None
-    line = _last_line(parts[0])
+    line = _last_line(parts[0], kind)
     if not numeric or (line and read(line.answer).values and not read(line.answer).words):
         return line
     return _last_number(parts[0])
+
+
+_OPTION = re.compile(r"(?<![\w'])(?!A\s(?!and\b|or\b|is\b)[a-z])\(?([A-H])\)?(?![\w'])")
+_DENIED = re.compile(r"n't\b|not\b|\b(?:instead|rather|incorrect|wrong|false)\b", re.IGNORECASE)
+
+
+def _narrowed(statement: str, kind: str) -> str:
+    """The only option of a statement, or the yes or no that it begins with; else all of it."""
+    first = re.match(r"\W*(yes|no|true|false)\b", statement, re.IGNORECASE)
+    if kind == "yes or no" and first:
+        return first[1]
+    options: set[str] = set(_OPTION.findall(statement))
+    if kind == "option" and len(options) == 1 and not _DENIED.search(statement):
+        return options.pop()
+    return statement
 
 
 def bare(text: str) -> str:

@@ -8,9 +8,10 @@ from calendar import month_abbr, month_name
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal, NamedTuple
 
 from experiments.grid import mathematics
-from experiments.grid.numbers import BASED, WORD, exact, plain, words_of
+from experiments.grid.numbers import BASED, CHANGING, WORD, exact, plain, words_of
 
 #: Digits that a decimal needs to stand for a number that it is not, and those of a float.
 DIGITS, FLOAT = 6, 15
@@ -49,7 +50,7 @@ class Reading:
 
     @functools.cached_property
     def number(self) -> Fraction | None:
-        changed = not _CHANGING.isdisjoint(self.words) or "\ue004" in self.bare
+        changed = not CHANGING.isdisjoint(self.words) or "\ue004" in self.bare
         return None if changed else exact(self.bare.removesuffix("%"))
 
     @functools.cached_property
@@ -84,15 +85,12 @@ class Members:
     items: tuple[str, ...]
 
 
-_CHANGING = frozenset(
-    "half twice double triple root quarter third not from between".split()  # noqa: SIM905
-)
 _RELATION = re.compile(r"\\(?:le|ge|ne|equiv)(?![a-z])|[<>=]")
 _BETWEEN = re.compile("[,;]?\ue000(?:and|or)\ue001|[,;]", re.IGNORECASE)
 _FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 _NAME = re.compile(
     r"(?![a-z]{2})[^-+*/^\d\ue000\\{,][^-+*/^{,]*|\\(?!frac|sqrt)[^-+*/^,]*"
-    "|(?:\ue000[^\ue001]*\ue001)+"
+    "|(?:\ue000[^\ue001]*\ue001)+|\\([a-z](?:,[a-z])*\\)"
 )
 _OF_X = re.compile(r"y|[a-zA-Z]\(x\)")
 _SET_OF = re.compile(r"\\\{[A-Za-z](?:\\in[^|:\\]*(?:\\mathbb(?:\{R\}|R))?)?(?:\\mid|\||:)(.*)\\\}")
@@ -190,6 +188,9 @@ def _as_text(a: Reading, g: Reading) -> bool | None:
 
 
 def _as_option(a: Reading, g: Reading) -> bool | None:
+    labelled = re.match(r"\([A-H]\)(?=.*\d)", a.text)
+    if labelled and g.values:
+        return compare(a.text[labelled.end() :], g.text).same
     letter = re.fullmatch(r"\(?([A-Z])\)?[.):]?", g.key.upper() if len(g.key) > 1 else g.key)
     if letter is None:
         return None
@@ -249,6 +250,8 @@ def _as_number(a: Reading, g: Reading) -> bool | None:
     for one, other in ((a, g), (g, a)):  # a comma for a point, where the other has one
         if comma.fullmatch(one.text) and "." in other.bare and other.number is not None:
             return exact(one.text.replace(",", ".")) == other.number
+    if thousands := re.fullmatch(r"(\d+(?:\.\d+)?)k", a.text):
+        return Fraction(thousands[1]) * 1000 in g.values if g.values else None
     based = BASED.fullmatch(g.bare)
     if based and a.bare == based[1]:
         return True
@@ -276,56 +279,75 @@ def _fit(a: Reading, g: Reading) -> bool:
     return not first or not second or first <= second or second <= first
 
 
-_INFINITE = re.compile(r"\\infty|\\cup")
+_INFINITE = re.compile(r"\\infty|\\cup|\\mathbb(?:\{R\}|R)")
 _VARIABLE = re.compile(r"[A-Za-z](?:\([a-z]\))?|\\[a-z]+")
+_OR = re.compile("\\\\cup(?![a-z])|\\\\lor(?![a-z])|,?\ue000(?:or|OR)\ue001")
+_AND = re.compile("\\\\land(?![a-z])|,?\ue000and\ue001")
+_COMMA = re.compile(",")
+_ABSOLUTE = re.compile(r"(?:\||\\lvert)([A-Za-z])(?:\||\\rvert)(<|\\le(?![a-z]))(.*)")
+
+
+class Span(NamedTuple):
+    """An interval: its brackets, its ends, and what lies in it where that has a name."""
+
+    brackets: str
+    low: str
+    high: str
+    name: str = ""
 
 
 def _as_interval(a: Reading, g: Reading) -> bool | None:
-    shown = [bool(_INFINITE.search(r.text)) or bool(r.parts[1]) for r in (a, g)]
-    if not any(shown):
+    if not any(_INFINITE.search(reading.text) or reading.parts[1] for reading in (a, g)):
         return None
-    pieces = [_pieces(reading.text) for reading in (a, g)]
-    if not all(pieces):
+    first, second = (sorted(_spans(reading.text)) for reading in (a, g))
+    if not first or not second:
         return None
-    first, second = (sorted(piece or []) for piece in pieces)
     return len(first) == len(second) and all(
-        piece[0] == other[0]
-        and compare(piece[1], other[1]).same
-        and compare(piece[2], other[2]).same
-        for piece, other in zip(first, second, strict=True)
+        x.brackets == y.brackets
+        and (x.name == y.name or not (x.name and y.name))
+        and compare(x.low, y.low).same
+        and compare(x.high, y.high).same
+        for x, y in zip(first, second, strict=True)
     )
 
 
-def _pieces(text: str) -> list[tuple[str, ...]] | None:
-    """The intervals of a union: how each is closed, and its ends."""
-    pieces: list[tuple[str, ...]] = []
-    for part in _split(text, re.compile("\\\\cup(?![a-z])|,?\ue000or\ue001|\ue000OR\ue001"))[0]:
-        part = re.sub(r"^[A-Za-z]\\in", "", part)
-        bracket = re.fullmatch(r"([(\[])(.*)([)\]])", part)
-        ends, ops = _split(part, _RELATION)
-        if bracket:
-            ends = _split(bracket[2], re.compile(","))[0]
-            if len(ends) != 2:
-                return None
-            pieces.append(
-                (
-                    bracket[1] + bracket[3],
-                    *(end.replace("+", "") if "infty" in end else end for end in ends),
-                )
-            )
-            continue
-        if set(ops) <= {">", r"\ge"}:
-            ends, ops = ends[::-1], tuple(_FLIPPED[op] for op in ops[::-1])
-        if len(ops) == 1 and _VARIABLE.fullmatch(ends[0]):
-            ends, ops = (r"-\infty", *ends), ("<", *ops)
-        elif len(ops) == 1 and _VARIABLE.fullmatch(ends[1]):
-            ends, ops = (*ends, r"\infty"), (*ops, "<")
-        if len(ops) != 2 or not set(ops) <= {"<", r"\le"}:
-            return None
-        low = "[" if ops[0] == r"\le" and ends[0] != r"-\infty" else "("
-        high = "]" if ops[1] == r"\le" and ends[2] != r"\infty" else ")"
-        pieces.append((low + high, ends[0], ends[2]))
-    return pieces
+def _spans(text: str) -> list[Span]:
+    """The intervals of a union; none where a part is no interval."""
+    spans = []
+    for part in _split(text, _OR)[0]:
+        pieces = [_span(piece) for piece in _split(part, _AND)[0]]
+        both = [piece for piece in pieces if piece is not None]
+        if len(both) < len(pieces) or len(both) > 2:
+            return []
+        if len(both) == 2:  # "x > 1 and x < 4"
+            right, left = sorted(both, key=lambda span: span.low != r"-\infty")
+            if (right.low, left.high, right.name) != (r"-\infty", r"\infty", left.name):
+                return []
+            brackets = left.brackets[0] + right.brackets[1]
+            both = [Span(brackets, left.low, right.high, left.name)]
+        spans += both
+    return spans
+
+
+def _span(part: str) -> Span | None:
+    part = _ABSOLUTE.sub(r"-\3\2 \1\2 \3", re.sub(r"^[A-Za-z]\\in", "", part))
+    if part in (r"\mathbb{R}", r"\mathbbR"):
+        return Span("()", r"-\infty", r"\infty")
+    if bracket := re.fullmatch(r"([(\[])(.*)([)\]])", part):
+        inside = [end.replace(r"+\infty", r"\infty") for end in _split(bracket[2], _COMMA)[0]]
+        return Span(bracket[1] + bracket[3], *inside) if len(inside) == 2 else None
+    ends, ops = map(list, _split(part, _RELATION))
+    if set(ops) <= {">", r"\ge"}:
+        ends, ops = ends[::-1], [_FLIPPED[op] for op in ops[::-1]]
+    if len(ops) == 1 and _VARIABLE.fullmatch(ends[0]):
+        ends, ops = [r"-\infty", *ends], ["<", *ops]
+    elif len(ops) == 1 and _VARIABLE.fullmatch(ends[1]):
+        ends, ops = [*ends, r"\infty"], [*ops, "<"]
+    if len(ops) != 2 or not set(ops) <= {"<", r"\le"}:
+        return None
+    low = "[" if ops[0] == r"\le" and ends[0] != r"-\infty" else "("
+    high = "]" if ops[1] == r"\le" and ends[2] != r"\infty" else ")"
+    return Span(low + high, ends[0], ends[2], ends[1])
 
 
 def _as_relation(a: Reading, g: Reading) -> bool | None:
@@ -389,7 +411,7 @@ def _value_of(sides: Sequence[str]) -> str | None:
     """What an equation gives for what it names; None where it is one in variables."""
     if named := _name_and_value(sides):
         return named[1]
-    numbers = [read(side).number is not None for side in sides]
+    numbers = ["\ue000" in side or read(side).number is not None for side in sides]
     sum_ = re.fullmatch(r"[A-Za-z](?:\+[A-Za-z])+", sides[0])
     sum_ = sum_ if sides[-1] != "0" else None
     return sides[-1] if numbers[0] or sum_ or (len(sides) > 2 and all(numbers[1:])) else None
@@ -461,6 +483,16 @@ RULES: tuple[tuple[str, Callable[[Reading, Reading], bool | None]], ...] = (
     ("as lists", _as_list),
     ("as words", _as_words),
 )
+
+
+def kind_of(gold: str) -> Literal["number", "option", "yes or no", "words"]:
+    """What an answer is, as far as it helps to find others like it in a text."""
+    g = read(gold)
+    if g.values:
+        return "number"
+    if re.fullmatch(r"\(?[A-H]\)?", g.key):
+        return "option"
+    return "yes or no" if g.key in ("yes", "no", "true", "false") else "words"
 
 
 def is_known(gold: str) -> bool:

@@ -19,7 +19,7 @@ WORD = re.compile("\ue000([^\ue000\ue001]*)\ue001")
 #: Bits of the largest number that is computed.
 LARGEST = 20_000
 
-_TEX = (  # noqa: SIM905
+_TEX = (
     r"\times \cdot \cdot / \infty \sqrt \le \ge \ne \approx \pm \pi \cup \cap \in \theta "
     r"\langle \rangle \emptyset ^\circ euro pound"
 ).split()
@@ -46,7 +46,7 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], 
     (re.compile(pattern), new)
     for pattern, new in (
         (r"\\(?:tag|label|hspace|vspace)\*?\s*" + _GROUP, ""),
-        (r"\\textcolor\s*" + _GROUP + r"\s*" + _GROUP, r"\2"),
+        (r"\\(?:textcolor|colorbox)\s*" + _GROUP + r"\s*" + _GROUP, r"\2"),
         (r"\\color\s*" + _GROUP, ""),
         (rf"\\(?:{_FONTS})\s*" + _GROUP, r"\1"),
         (rf"\\(?:{_FONTS}|displaystyle|textstyle|limits)(?![A-Za-z])", ""),
@@ -76,7 +76,7 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         (r"\^\s*([-+]?\d+)", r"^{\1}"),
         ("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]+", lambda m: _marked(m[0])),
         (r"(?<=\d)\s*(?i:([ap])\.?\s?m\b\.?)", lambda m: _marked(m[1] + "m")),
-        (rf"(?<=[\d}}])\s*({_UNITS})(?![\w/(])", lambda m: _marked(m[1])),
+        (rf"(?:(?<=[\d}}])|(?<=\\pi )|(?<=\\pi))\s*({_UNITS})(?![\w/(])", lambda m: _marked(m[1])),
         (r"(?<=\d)\s+([mgshlLJNWVK])(?![\w(^_=+*/-])", lambda m: _marked(m[1])),
         (rf"(?<![\\\w{{^\ue000])(?i:{_SHORT})(?![\w({{])", lambda m: _marked(m[0])),
         (
@@ -85,6 +85,8 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], 
             lambda m: _marked(m[1]),
         ),
         (r"\ue001\s*\^\{([23])\}", "\\1\ue001"),
+        (r"\(\s*(\ue000[^()]*\ue001)\s*\)", r"\1"),
+        (r"\((\w+)\)_", r"\1_"),
         (r"(?<=\s)a(?=\s)|^a(?=\s)", "\ue000a\ue001"),
         (r"(?<![A-Za-z_^}\\\]])\{([^{}\\]*)\}", r"\1"),
         (r"(\\[A-Za-z]+)\s+(?=[A-Za-z])", "\\1\ue003"),
@@ -96,7 +98,7 @@ _UNWRAPPED = re.compile(
 )
 _LEAD = re.compile(
     "^[\\s\ue000\ue001]*(?:(?:the|my|our|final|correct|right)[\\s\ue000\ue001]+)*"
-    "(?:answer|result|solution)[\\s\ue000\ue001]*(?:(?:is|are)\\b|:|=)[\\s\ue000\ue001:]*",
+    "(?:ans(?:wer)?|result|solution)[\\s\ue000\ue001]*(?:(?:is|are)\\b|:|=)[\\s\ue000\ue001:]*",
     re.IGNORECASE,
 )
 _SEPARATOR = r"(?:,\\!\s*|\\!,|\{\\?[, ]\}|,|\\[,;: !]|~|['_]| {1,3})"
@@ -105,11 +107,11 @@ _THOUSANDS, _THOUSANDS_OF_MEMBERS = (
     for separator in (_SEPARATOR, _SEPARATOR.replace("|,|", "|"))
 )
 _BRACKET = r"[^\w-]*?(?:\\left)?\s*(?:[(\[]|\\\{|\\langle)"
-_ONES = (  # noqa: SIM905
+_ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen"
 ).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _NUMERALS = {
     **{word: at for at, word in enumerate(_ONES)},
     **{word: 10 * at for at, word in enumerate(_TENS, start=2)},
@@ -131,9 +133,11 @@ _SPELLED = re.compile(
     rf"(?<![\w\\.-])(?:{_NUMERAL})(?:(?:[\s-]+|\s+and\s+)(?:{_NUMERAL}))*(?![\w-])", re.IGNORECASE
 )
 _SCALES = {"dozen": 12, "K": 10**3, "M": 10**6, "B": 10**9, "bn": 10**9, "mn": 10**6}
+_SCALES |= {"lakh": 10**5, "crore": 10**7}
 _SCALED = re.compile(
     r"(?<![\w.])(\d+(?:\.\d+)?)\s*"
-    r"(?:(hundred|thousand|million|billion|trillion|dozen|bn|mn)\b|([KMB])(?![\w^(]))"
+    r"(?:(hundred|thousand|million|billion|trillion|dozen|lakh|crore|bn|mn)\b"
+    r"|([KMB])(?![\w^(]))"
 )
 _SPOKEN = (
     (r"\b(?:minus|negative)\s+(?=\S*\d|\\)", "-"),
@@ -141,9 +145,11 @@ _SPOKEN = (
     (r"(?<=\d)\s+(?:times|multiplied by)\s+(?=\d)", r"\\times "),
     (r"(?<=\d)\s+(?:over|divided by)\s+(?=\d)", "/"),
     (r"(?<=\d)\s+squared\b(?!\s)", "^{2}"),
+    (r"(?<=\d)\s+cubed\b(?!\s)", "^{3}"),
+    (r"(?<=\d)\s+and\s+(?=\d+/\d)", " "),
     (r"\b(?:a|one)\s+dozen\b", "12"),
-    (r"^\W*(?:is\s+)?(?:less|fewer|smaller)\s+than\b", "<"),
-    (r"^\W*(?:is\s+)?(?:more|greater|larger)\s+than\b", ">"),
+    (r"^\W*(?:is\s+)?(?:(?:less|fewer|smaller)\s+than|under|below)\b", "<"),
+    (r"^\W*(?:is\s+)?(?:(?:more|greater|larger)\s+than|over|above)\b", ">"),
     (r"^\W*(?:at\s+least|(?:not?|never)\s+less\s+than)\b", r"\\ge "),
     (r"^\W*(?:at\s+most|(?:not?|never)\s+more\s+than|up\s+to)\b", r"\\le "),
     (r"^\W*not\s+(?=\S*\d)", r"\\ne "),
@@ -201,13 +207,15 @@ def _script(sign: str) -> str:
 def plain(text: str) -> str:
     r"""An answer in one spelling, its words marked, thousands unmarked, no spaces but in words."""
     left = re.sub(r"[^\x00-\x7f]", lambda m: _script(m[0]), text.strip()).translate(_SIGNS)
+    left = left.replace("}^{", "")
+    left = _DOTS.sub(r"\1\\overline{\2}", left)
     left = _UNWRAPPED.sub(r"\1 ", re.sub(r"\\\$|\bUSD\b", " ", left))
     left = _LEAD.sub("", _IN_WORDS.sub(_words_of, _IN_WORDS.sub(_words_of, left)))
     left = re.sub(r"(?:\\\\(?:\[[^\]]*\])?|[.;,:?\s]|(?<=[^\W\d])!)+$", "", left)
     thousands = _THOUSANDS_OF_MEMBERS if re.match(_BRACKET, left) else _THOUSANDS
     left = thousands.sub(lambda m: m[1] + re.sub(r"\D", "", m[2]), left)
     left = _PARTS.sub(lambda m: f"{_COUNTS[m[1].lower()]}/{_COUNTS[m[2].lower()]}", left)
-    left = _SPELLED.sub(_numeral, _SCALED.sub(_scaled, left))
+    left = _SCALED.sub(_scaled, _SPELLED.sub(_numeral, _SCALED.sub(_scaled, left)))
     for spoken, sign in _SPOKEN:
         left = re.sub(spoken, sign, left)
     for spelling, new in _SPELLINGS:
@@ -218,10 +226,11 @@ def plain(text: str) -> str:
     return re.sub(r"[.;,:?]+$", "", left).replace("\ue003", " ")
 
 
-_REPEATING = re.compile(r"(\d*)\.(\d*)(?:\\overline\{(\d+)\}|\\dot\{(\d)\}|\((\d+)\))")
+_DOTS = re.compile(r"(\d\.\d*?)(\d{1,6}?)\2+(?:\.{3}|\\[lc]?dots|\u2026)(?!\d)")
+_REPEATING = re.compile(r"(\d*)\.(\d*)(?:\\(?:overline|bar)\{(\d+)\}|\\dot\{(\d)\}|\((\d+)\))")
 _FRACTION = re.compile(r"\\frac\{([^{}]*)\}\{([^{}]*)\}")
 #: A number in a base.
-BASED = re.compile(r"(\d[0-9A-Z]*)_\{?(\d+)\}?")
+BASED = re.compile(r"(\d[0-9A-Z]*|[A-F][0-9A-F]+)_\{?(\d+)\}?")
 _TO_PYTHON = (
     (r"(\d+)!", r"factorial(\1)"),
     (r"\\d?binom\{([^{}]*)\}\{([^{}]*)\}", r"comb(\1,\2)"),
@@ -317,14 +326,21 @@ def words_of(text: str) -> tuple[str, ...]:
             if part.casefold() in _POWERS:
                 power = _POWERS[part.casefold()]
             elif (spelling := _spelling(part)) not in _EMPTY:
-                spelt.append(spelling + power)
+                spelt.append(spelling if spelling in CHANGING else spelling + power)
                 power = ""
-    return tuple(spelt)
+    return (*spelt, "power") if power else tuple(spelt)
+
+
+#: Words that make another number of the one next to them.
+CHANGING = frozenset(
+    "half twice thrice double triple quadruple third quarter fifth reciprocal inverse root power "
+    "logarithm sine cosine tangent factorial squared cubed not from between".split()
+)
 
 
 _POWERS = {"square": "2", "sq": "2", "cubic": "3", "cu": "3"}
 _EMPTY = frozenset(
-    "the a an of about approximately around roughly exactly is are total only just value".split()  # noqa: SIM905
+    "the a an of about approximately around roughly exactly is are total only just value".split()
 )
 _SPELT = {
     "km": "kilometer kilometre", "cm": "centimeter centimetre", "mm": "millimeter millimetre",

@@ -77,7 +77,7 @@ class GymScorer:
         """Right if the generator gives the answer 1.0, as it stands or without signs around it."""
         generator = gym.generator(self.path)
         index = gym.index_of(generator, item, accepted[0])
-        stated = answers.find(text, numeric=False, ended=ended, marks_alone=True)
+        stated = answers.find(text, None, ended, marks_alone=True)
         if stated is None:
             return Judgement(False)
         forms = dict.fromkeys((stated.answer, answers.bare(stated.answer)))
@@ -141,24 +141,22 @@ def judged(
         return own[scorer].judged(text, accepted, item, ended)
     if scorer not in SCORERS:
         raise InvalidValue("scorer", scorer, f"one of {', '.join(SCORERS)}", SCORERS)
-    said = answers.spoken(text)
     if scorer == "none" or not accepted:
-        box = answers.in_box(said, several=False)
+        box = answers.boxed(text)
         return Judgement(None) if box is None else Judgement(None, box.rule, box.answer)
-    judgements = [_judged(text, said, answer, scorer, ended) for answer in accepted]
+    judgements = [_judged(text, answer, scorer, ended) for answer in accepted]
     verdicts = {judgement.correct for judgement in judgements}
     best = next(verdict for verdict in (True, None, False) if verdict in verdicts)
     return next(judgement for judgement in judgements if judgement.correct is best)
 
 
-def _judged(text: str, said: str, gold: str, scorer: str, ended: bool) -> Judgement:
+def _judged(text: str, gold: str, scorer: str, ended: bool) -> Judgement:
     """Beside one accepted answer."""
     several = scorer != "exact" and comparison.read(gold).members is not None
     if scorer == "stated":
-        numeric = bool(comparison.read(gold).values)
-        stated = answers.find(text, numeric, ended, several)
+        stated = answers.find(text, gold, ended, several)
     else:
-        stated = answers.in_box(said, several)
+        stated = answers.boxed(text, several)
     if stated is None:
         return Judgement(False)
     if scorer == "exact":

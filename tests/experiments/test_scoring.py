@@ -95,8 +95,14 @@ BOXES = {
         ("14", [r"\approx 14", "n=14"], [r"\ge 14", "<14", r"\ne 14", r"\text{at least } 14"]),
         (r"\le 5", [r"x\le 5", "≤5"], [r"\ge 5", "< 5", "5"]),
         (r"(2,\infty)", ["x>2", "2<x"], ["x<2", r"x\ge 2", r"[2,\infty)", "2"]),
+        ("(-2,2)", ["|x|<2", r"x>-2\text{ and }x<2"], ["|x|>2", r"|x|\le 2"]),
+        ("x>2", [r"(2,\infty)", "x > 2.0"], ["y>2"]),
         ("[1,6)", [r"1\le t<6"], ["(1,6)", "1<t<6", "[1,6]"]),
-        (r"(-\infty,0)\cup(4,\infty)", [r"x>4\text{ or }x<0"], ["(0,4)", r"x\ge4\text{ or }x<0"]),
+        (
+            r"(-\infty,0)\cup(4,\infty)",
+            [r"x>4\text{ or }x<0", r"x<0\lor x>4"],
+            ["(0,4)", r"x\ge4\text{ or }x<0"],
+        ),
         ("y=6", ["6", "y = 6.0"], ["x=6", "y=-6"]),
     ],
     "words": [
@@ -128,7 +134,10 @@ BOXES = {
         ),
         ("-6", ["\u20136", "\u22126.", r"\text{negative }6"], ["6"]),
         ("5", ["12_3", r"12_{3}"], ["12", "21_3"]),
-        ("21_7", ["21", "15", r"21_{7}"], ["21_8"]),
+        ("21_7", ["21", "15", r"(21)_7"], ["21_8"]),
+        (r"FE_{16}", ["254"], ["FE_{17}", "14"]),
+        (r"\frac23", [r"0.\bar{6}", "0.666..."], ["0.66"]),
+        ("9", [r"9 \qquad \text{(cm)}", r"\text{(B) } 9", r"\colorbox{red}{9}", "9.0"], ["9k"]),
     ],
 }
 #: What math-verify alone can say.
@@ -182,6 +191,21 @@ STATED = [
     ),
     ("8", ["It is 7. The answer is 2^3.", "The answer is 9... no, wait, 8."], []),
     ("8", ["~~9~~ The answer is 8."], ["The answer is 8π.", "The answer is 8 or 9."]),
+    (
+        "6",
+        ["The answer is 3! = 6.", "It is 6 [3 of 2].", "The bill is $6. (Tip: 10%)"],
+        [
+            "The answer is sin(6).",
+            "The answer is √6.",
+            "It is twice 6.",
+            "The answer is 6!, or so.",
+        ],
+    ),
+    (
+        "30",
+        ["The answer is 15% of 200 = 30.", "It is 30."],
+        ["The answer is half of 30.", "x > 30"],
+    ),
     ("8", ["8 = 2 x 4"], ["The answer is less than 8.", "The answer is 8 feet 2 inches."]),
     (
         "8",
@@ -196,9 +220,10 @@ STATED = [
     ("36", ["<think>It is 35.</think>The answer is 36."], ["[THINK]The answer is 36."]),
     ("36", [], [f"{m.open}The answer is 36.{m.end}I give up." for m in KNOWN]),
     ("B", ["B", "**B**", "Answer: B) 12", "The answer is B because it is odd.<|im_end|>"], ["A"]),
+    ("B", ["B is right.", "I would choose B.", "(B)"], ["A or B.", "B is wrong.", "It isn't B."]),
     ("B", ["The answer is not A. It is B.", "The correct answer is option B."], []),
     ("Riga", ["**Riga**", "The answer is Riga.<|eot_id|>"], ["The answer is not Riga."]),
-    ("no", ["No.", "The answer is no, since 7 is odd."], ["Yes."]),
+    ("no", ["No.", "The answer is no, since 7 is odd.", "No, it is not."], ["Yes."]),
     ("4,6", ["The roots are $\\boxed{4}$ and $\\boxed{6}$."], ["Say $\\boxed{4}$."]),
 ]
 
@@ -211,6 +236,11 @@ def test_stated_answers() -> None:
         if _correct(text, gold, "stated") is not (text in right)
     ]
     assert wrong == []
+
+
+def test_a_box_before_the_models_own_next_question_counts() -> None:
+    text = "So $\\boxed{7}$.\n\nQuestion: 2+3?\nAnswer: $\\boxed{5}$"
+    assert (_correct(text, "7", "math"), _correct(text, "5", "math")) == (True, False)
 
 
 def test_a_verdict_names_both_rules() -> None:

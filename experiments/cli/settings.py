@@ -55,7 +55,7 @@ def add_config_flags(
         if isinstance(key.default, bool):
             options = {"action": "store_const", "const": True}
         groups[name].add_argument(
-            flag,
+            *dict.fromkeys((flag, f"--{key.name.replace('_', '-')}")),  # of lists both numbers
             dest=key.name,
             default=own.get(key.name),
             help=f"{key.metadata['help']} (default: {default})".replace("%", "%%"),

@@ -45,7 +45,7 @@ CASES = [
     ("missing model folder", "sweep --model ./nowhere", ["model = './nowhere'", "folder"]),
     ("a file where the output goes", "sweep --out a_file/store", ["out", "a_file is a file"]),
     ("too many workers", "sweep --workers 2000", ["workers", "2000", "from 1 to 1024"]),
-    ("unknown option", "sweep --bugdets 32", ["--bugdets", "did you mean '--budget'"]),
+    ("unknown option", "sweep --bugdets 32", ["--bugdets", "did you mean '--budgets'"]),
     ("unknown noun", "sweeep", ["sweeep", "did you mean 'sweep'"]),
     ("unknown preset", "sweep --preset dmeo", ["preset = 'dmeo'", "did you mean 'demo'"]),
     ("unknown key", "sweep --preset unknown_key.toml", ["'bugdets'", "did you mean 'budgets'"]),

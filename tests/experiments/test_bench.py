@@ -7,7 +7,6 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-import torch
 
 from attention.errors import InvalidValue
 from attention.methods import get
@@ -66,26 +65,14 @@ def test_the_command_takes_a_method_of_the_users(
     source = "from attention.methods.tova import TOVA\n\nclass Mine(TOVA):\n    name = 'mine'\n"
     (tmp_path / "bench_of_mine.py").write_text(source)
     monkeypatch.chdir(tmp_path)
-    own = ["bench", "bench_of_mine:Mine", "full", "--budget", "32", *SIZES.split()]
+    own = ["bench", "bench_of_mine:Mine", "full", "--budget", "32", "--threads", "1"]
+    own += SIZES.split()
     assert main([*own, "--json"]) == 0
     document = json.loads(capfd.readouterr().out)
     assert [row["method"] for row in document["rows"]] == ["full", "bench_of_mine:Mine"]
     assert document["shape"]["context"] == 130
-    assert document["repeats"] == 2
+    assert (document["repeats"], document["threads"]) == (2, 1)
     assert main(own) == 0
     out = capfd.readouterr().out
     assert "times full" in out
     assert "bench_of_mine:Mine" in out
-
-
-def test_threads_are_set(capfd: pytest.CaptureFixture[str]) -> None:
-    before = torch.get_num_threads()
-    other = 1 if before > 1 else 2
-    try:
-        command = ["bench", "window", "--budget", "32", *SIZES.split()]
-        assert main([*command, "--threads", str(other), "--json"]) == 0
-        assert json.loads(capfd.readouterr().out)["threads"] == other
-        assert main([*command, "--threads", "-1"]) == 2
-        assert "threads = -1: expected a whole number from 1" in capfd.readouterr().err
-    finally:
-        torch.set_num_threads(before)

@@ -16,7 +16,7 @@ from experiments.grid.config import Config
 from experiments.grid.presets import DEFAULTS, load
 
 
-def _from_flags(values: dict[str, Any]) -> Config:
+def _from_flags(values: dict[str, Any], plural: bool = False) -> Config:
     parser = Parser()
     add_config_flags(parser)
     arguments = []
@@ -28,7 +28,7 @@ def _from_flags(values: dict[str, Any]) -> Config:
             continue
         flag = f"--{key.replace('_', '-')}"
         if isinstance(value, list):
-            flag, value = flag.removesuffix("s"), ",".join(map(str, value))
+            flag, value = flag if plural else flag.removesuffix("s"), ",".join(map(str, value))
         arguments += [flag, str(value)]
     parsed: argparse.Namespace = parser.parse_args(arguments)
     return config_from(parsed)[1]
@@ -54,6 +54,7 @@ def test_flags_toml_and_python_agree(values: dict[str, Any], tmp_path: Path) -> 
     file = tmp_path / "own.toml"
     file.write_text("\n".join(lines))
     assert _from_flags(values) == load(str(file)) == load(DEFAULTS, values)
+    assert _from_flags(values, plural=True) == load(str(file))
 
 
 def test_the_demos_settings_are_those_of_the_projects_own_model_alone() -> None:

@@ -47,11 +47,6 @@ def test_a_value_no_sweep_can_use_is_refused(key: str, value: object) -> None:
     assert len(str(caught.value)) < 400
 
 
-def test_numbers_may_be_typed_as_texts() -> None:
-    config = load("demo", {"limit": "7", "top_p": "0.5", "budgets": "32, 64,32", "threads": "2"})
-    assert (config.limit, config.top_p, config.budgets, config.threads) == (7, 0.5, (32, 64), 2)
-
-
 SMALL = Path(__file__).parent / "data" / "small"
 
 

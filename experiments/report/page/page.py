@@ -130,28 +130,30 @@ def _hash(text: str) -> str:
 # ---------------------------------------------------------------- conditions
 
 #: What of a manifest is elsewhere on the page.
-_ELSEWHERE = ("headline", "notices", "figures", "page", "models", "config")
+_ELSEWHERE = (
+    *("headline", "notices", "figures", "page"),
+    *("models", "detectors", "arguments", "config"),
+)
 
 
 def conditions(about: Mapping[str, Any]) -> str:
-    """What the numbers were made with: models, command and machine, then the configuration."""
-    arguments = about.get("arguments")
+    """What the numbers were made with: models, command, configuration; then the rest, folded."""
+    arguments, config = about.get("arguments"), about.get("config", {})
     lines = {
         "model": [_model(model) for model in about.get("models", ())],
         "command": shlex.join(["lil", *map(str, arguments)]) if arguments else None,
-        **{key: value for key, value in about.items() if key not in _ELSEWHERE},
-        "arguments": None,
         "detectors": [_detector(entry) for entry in about.get("detectors", ())] or "none",
+        **{key: value for key, value in config.items() if key not in _ELSEWHERE},
     }
-    config = _list(about.get("config", {}))
-    return f"{_list(lines)}<details><summary>The configuration</summary>{config}</details>"
+    more = _list({key: value for key, value in about.items() if key not in _ELSEWHERE})
+    return f"{_list(lines)}<details><summary>Machine, packages, counts</summary>{more}</details>"
 
 
 def _list(lines: Mapping[str, object]) -> str:
     shown = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
         for name, value in lines.items()
-        if value not in (None, "", [])
+        if value not in (None, "", [], {})
         for text in [", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value]
     )
     return f'<dl class="conditions">{shown}</dl>'

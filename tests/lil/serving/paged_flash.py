@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lil.serving.blocks.layers import FlashLayer
+from lil.serving.blocks.layers import FlashLayer, flash_pages
 from lil.serving.blocks.plans import StepReads
 from lil.serving.blocks.policies import BlockPolicy
 from lil.serving.blocks.ropes import RopeTable
@@ -112,6 +112,26 @@ class Paged(FlashLayer):
     def kernel(self, **arguments: Any) -> Any:
         self.calls.append(arguments)
         return self.call(**arguments)
+
+    def read_in_full(self, *args: Any) -> None:
+        query, _, _, kv_cache, meta, output = args[1:7]
+        k, v = flash_pages(kv_cache)
+        some = slice(meta.num_actual_tokens)
+        self.call(
+            q=query[some],
+            k=k,
+            v=v,
+            out=output[some],
+            cu_seqlens_q=meta.query_start_loc,
+            max_seqlen_q=meta.max_query_len,
+            seqused_k=meta.seq_lens,
+            max_seqlen_k=meta.max_seq_len,
+            softmax_scale=self.scale,
+            causal=True,
+            window_size=[-1, -1],
+            block_table=meta.block_table,
+            fa_version=self.flash_version,
+        )
 
 
 def layer_of(

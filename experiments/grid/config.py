@@ -32,7 +32,6 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 WEIGHTS = ("stored", "int8")
 ENGINES = ("cpp", "triton", "flash", "torch")
 _SCORERS = ("auto", "exact", "math", "stated", "none")
-EXECUTORS = ("local", "ray")
 
 _CAP = re.compile(r"(?:(?P<times>[1-9]\d{0,8})x-full|(?P<tokens>[1-9]\d{0,8}))")
 
@@ -50,7 +49,6 @@ COLUMN_ROLES = ("question", "prompt", "messages", "answer", "id")
 _names_list = schema.typed(tuple[schema.Name, ...], "one or more names, separated by commas")
 _count = schema.typed(schema.Count, "a whole number, at least 1, at most 10^9")
 _threads = schema.typed(Annotated[int, Meta(ge=1, le=1024)], "a whole number from 1 to 1024")
-_gpus = schema.typed(Annotated[float, Meta(ge=0, le=64)], "a number from 0 to 64, or auto")
 _place = schema.typed(Annotated[int, Meta(ge=0, le=10**9)], "a whole number, at least 0")
 _seed = schema.typed(
     Annotated[int, Meta(ge=0, le=2**63 - 1)], "a whole number, at least 0, below 2^63"
@@ -332,28 +330,11 @@ class Config:
     workers: int = _machine(
         1, _threads, "processes that decode at the same time, each with a model of its own", "N"
     )
-    executor: str = _machine(
-        "local",
-        schema.one_of(*EXECUTORS),
-        "where workers are: local, on this machine; ray, on a Ray cluster",
-    )
     runtime: str = _machine(
         OWN_RUNTIME,
         schema.one_of(*RUNTIMES),
         "what decodes: transformers, by lil.decode; vllm, the engine with our sparse attention, on "
         "a CPU; part of what a run is",
-    )
-    address: str | None = _machine(
-        None,
-        _text_or_none,
-        "Ray cluster: auto for the one that runs here; none starts one of this machine alone",
-        "auto|HOST:PORT",
-    )
-    gpus_per_worker: float | None = _machine(
-        None,
-        schema.unless(_gpus, "none", "auto"),
-        "GPUs that Ray gives each worker; auto: 1 where the cluster has any",
-        "N",
     )
     check_every: int = _machine(
         50, _count, "tokens between two recorded points of cost and compressed size", "N"

@@ -25,6 +25,10 @@ _SAME = (
 )
 
 
+#: Keys of a configuration that sweeps had before.
+_GONE = frozenset({"address", "device_map", "executor", "gpus_per_worker"})
+
+
 @dataclass(frozen=True)
 class Sweep:
     """One sweep of a store, as its manifest has it."""
@@ -39,8 +43,8 @@ class Sweep:
         """A sweep by its manifest."""
         values = manifest.load(path)
         plan = Plan.from_dict(values["plan"], f"plan in {path}")
-        # A key that sweeps had before.
-        config = check({k: v for k, v in values["config"].items() if k != "device_map"}, str(path))
+        before = {k: v for k, v in values["config"].items() if k not in _GONE}
+        config = check(before, str(path))
         config["detector_params"] = _as_then(config["detector_params"], values["detectors"])
         return cls(path.stem, values, StoredConfig(**config), plan)
 

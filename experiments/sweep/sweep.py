@@ -66,9 +66,8 @@ def prepare(experiment: Experiment, out: Path, *, again: bool = False) -> Prepar
 
 
 def _device(config: Config) -> str:
-    """Where this process decodes: only the nodes of a cluster know their devices."""
-    here = config.executor != "ray" and config.runtime == OWN_RUNTIME
-    return config.device if here else "cpu"
+    """Where this process decodes: with vLLM, whose build is that for CPUs, the CPU."""
+    return config.device if config.runtime == OWN_RUNTIME else "cpu"
 
 
 def _engine(experiment: Experiment, shelf: models.Shelf) -> str:
@@ -183,7 +182,6 @@ def _manifest(prepared: Prepared, preset: str, arguments: Sequence[str]) -> dict
         "notices": list(experiment.warnings),
         **manifest.conditions(prepared.shelf.device, config.dtype, prepared.threads),
         "workers": config.workers,
-        "executor": config.executor,
         "runtime": manifest.runtime(config.runtime),
         "started": manifest.now(),
         "ended": None,

@@ -89,11 +89,7 @@ def test_neither_workers_nor_batches_change_a_token(
     assert notes.done_runs == 30
     assert notes.done == pytest.approx(6 * 24 / 4 + 4 * sum(full))
     values = manifest.read(tmp_path)
-    assert (values["workers"], values["executor"], values["engine"]) == (
-        workers,
-        "local",
-        manifest.read(alone)["engine"],
-    )
+    assert (values["workers"], values["engine"]) == (workers, manifest.read(alone)["engine"])
 
 
 class Hunter(Notes):

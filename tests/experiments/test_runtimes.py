@@ -84,7 +84,6 @@ REFUSED = [
     ("--detector margin", "detector = 'margin'", "hidden states"),
     ("--penalty repetition", "penalty = 'repetition'", "lz, dry, presence_window"),
     ("--workers 2", "workers = 2", "in this process"),
-    ("--executor ray", "executor = 'ray'", "local"),
     ("--compile on", "compile = 'on'", "eagerly"),
     ("--engine torch", "engine = 'torch'", "vLLM's own"),
     ("--beyond-positions", "beyond_positions = True", "positions"),

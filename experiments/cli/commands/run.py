@@ -49,7 +49,7 @@ Nothing is stored; `lil sweep` stores.
 #: Keys of a configuration that have no meaning for a single run.
 _NOT_HERE = (
     *("backends", "budgets", "cap", "null", "batch_size", "samples_per_problem"),
-    *("workers", "executor", "runtime", "address", "gpus_per_worker"),
+    *("workers", "runtime"),
 )
 #: What says which problems, where a prompt is not typed.
 _PROBLEMS = ("datasets", "split", "limit", "offset", "sample", "columns", "scorer")

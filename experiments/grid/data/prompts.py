@@ -167,6 +167,6 @@ def unknown_words(tokenizer: Any, prompts: Sequence[Sequence[int]], named: str) 
         return []
     return [
         f"{named}: {holding:,} of {len(prompts):,} prompts hold words that the model does not know "
-        f"({tokenizer.unk_token}): `lil run --show-prompt` shows them, and --prompt-template FILE "
+        f"({tokenizer.unk_token}): `lil run --json` shows them, and --prompt-template FILE "
         "puts other words around a problem"
     ]

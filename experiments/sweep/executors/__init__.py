@@ -1,4 +1,4 @@
-"""Where jobs are decoded: in this process, in others, on a Ray cluster, by vLLM."""
+"""Where jobs are decoded: in this process, in others, by vLLM."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.sweep.decoder import Prepared, Setup, compile_step, require_supported
-from experiments.sweep.executors import on_ray, processes
+from experiments.sweep.executors import processes
 from experiments.sweep.executors.contract import Executor, InProcess
 
 __all__ = ["Executor", "begin", "open_executor"]
@@ -28,14 +28,6 @@ def open_executor(
             yield engine
         return
     probes = tuple(detector for detector in experiment.detectors if detector.signals)
-    if config.executor == "ray":
-        shelf.clear()
-        # Each node finds its own device.
-        threads = config.threads or 1
-        setup = Setup(source, config, backends, probes, config.device, threads, steps)
-        with on_ray.opened(config, setup) as cluster:
-            yield cluster
-        return
     if config.workers == 1:
         loaded = shelf.take(source)
         require_supported(loaded, backends, config.engine)
@@ -60,7 +52,5 @@ def begin(config: Config) -> None:
 
         on_vllm.require_decodable(config)
         on_vllm.require_installed()
-    if config.executor == "ray":
-        on_ray.require()
-    if config.executor == "local" and config.workers > 1:
+    if config.workers > 1:
         processes.prepare()

@@ -5,31 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
-from attention.errors import InvalidValue
 from experiments.grid import models
-from experiments.sweep.decoder import (
-    ELSEWHERE,
-    DecodeJob,
-    Event,
-    JobEnd,
-    Remark,
-    StepCount,
-    WorkerLoss,
-    WorkerPlace,
-    decode,
-)
+from experiments.sweep.decoder import DecodeJob, Event, JobEnd, StepCount, WorkerPlace, decode
 
 #: Called with a worker's number and an event of its job.
 Report = Callable[[int, Event], None]
-
-#: What comes from a worker elsewhere: where its model is, why it has none, or an event of its job.
-Answer = WorkerPlace | InvalidValue | Event
-
-#: Starts that fail one after the other before no more are tried.
-STARTS = 2
 
 
 class Executor(ABC):
@@ -89,67 +70,3 @@ class InProcess(Here):
             for event in events:
                 report(0, event)
         report(0, JobEnd())
-
-
-@dataclass
-class Worker:
-    """A worker elsewhere: whether its model is loaded, and whether it has a job."""
-
-    ready: bool = field(default=False, kw_only=True)
-    busy: bool = field(default=False, kw_only=True)
-
-
-W = TypeVar("W", bound=Worker)
-
-
-class Workers(Executor, Generic[W]):
-    """Workers elsewhere, which are started when there is a job for them."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self._count = count
-        self._workers: dict[int, W] = {}
-        self._failed_starts = 0
-
-    @abstractmethod
-    def _started(self, at: int) -> W:
-        """A worker with this number, which begins to load its model."""
-
-    def hire(self, jobs: int) -> None:
-        """Start workers while there are more jobs than workers without one."""
-        if self._workers and self._failed_starts >= STARTS:
-            return
-        spare = sum(not worker.busy for worker in self._workers.values())
-        vacant = [at for at in range(self._count) if at not in self._workers]
-        for at in vacant[: max(0, jobs - spare)]:
-            self._workers[at] = self._started(at)
-
-    def free(self) -> Sequence[int]:
-        """Workers that are ready and have no job."""
-        return [at for at, worker in self._workers.items() if worker.ready and not worker.busy]
-
-    def _on_answer(self, at: int, answer: Answer, report: Report) -> None:
-        """A worker has loaded its model, cannot load it, or reports an event of its job."""
-        if isinstance(answer, InvalidValue):
-            raise answer
-        if isinstance(answer, dict):
-            self._failed_starts, self._workers[at].ready = 0, True
-            if not self.place or self.place.get("compile") == ELSEWHERE:
-                self.place = answer
-            return
-        self._workers[at].busy = not isinstance(answer, JobEnd)
-        report(at, answer)
-
-    def _remove(self, at: int, report: Report, reason: str, startable: str) -> None:
-        """Take a worker that died off the list."""
-        worker = self._workers.pop(at)
-        if worker.ready:
-            if worker.busy:
-                report(at, WorkerLoss(reason))
-            return
-        self._failed_starts += 1
-        left = len(self._workers)
-        if self._failed_starts >= STARTS and not left:
-            raise InvalidValue("workers", self._count, startable)
-        if self._failed_starts >= STARTS:
-            report(at, Remark(f"a worker could not start ({reason}); {left} go on without"))

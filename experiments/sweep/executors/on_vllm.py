@@ -342,7 +342,6 @@ def require_decodable(config: Config) -> None:
         "engine": (("auto",), "auto: kernels are vLLM's own"),
         "compile": (("off", "auto"), "off or auto: vLLM runs eagerly here"),
         "workers": ((1,), f"1 {here}"),
-        "executor": (("local",), f"local {here}"),
         "temperature": ((0,), "0: vLLM draws by random numbers of its own"),
         "beyond_positions": ((False,), "false: vLLM ends a request where the model's positions do"),
     }

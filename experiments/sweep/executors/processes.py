@@ -18,8 +18,19 @@ from tqdm import tqdm
 
 from attention.errors import InvalidValue
 from attention.local_modules import WithModules
-from experiments.sweep.decoder import DecodeJob, JobEnd, Setup, StepCount, decode
-from experiments.sweep.executors.contract import Report, Worker, Workers
+from experiments.sweep.decoder import (
+    ELSEWHERE,
+    DecodeJob,
+    Event,
+    JobEnd,
+    Remark,
+    Setup,
+    StepCount,
+    WorkerLoss,
+    WorkerPlace,
+    decode,
+)
+from experiments.sweep.executors.contract import Executor, Report
 
 #: What takes seconds to import, once for all workers; a model of any family needs most of it.
 _HEAVY = (
@@ -32,20 +43,31 @@ _HEAVY = (
 EVERY = 0.1
 
 
+#: What comes from a worker: where its model is, why it has none, or an event of its job.
+Answer = WorkerPlace | InvalidValue | Event
+
+#: Starts that fail one after the other before no more are tried.
+STARTS = 2
+
+
 @dataclass
-class _Worker(Worker):
-    """A process and the connection to it."""
+class _Worker:
+    """A process, the connection to it, whether its model is loaded and whether it has a job."""
 
     process: Any
     line: Connection
+    ready: bool = False
+    busy: bool = False
 
 
-class Processes(Workers[_Worker]):
+class Processes(Executor):
     """Processes that are started when there is something to do for them."""
 
     def __init__(self, setups: Sequence[Setup]) -> None:
-        super().__init__(len(setups))
+        super().__init__()
         self._setups = setups
+        self._workers: dict[int, _Worker] = {}
+        self._failed_starts = 0
 
     def __enter__(self) -> Processes:
         return self
@@ -57,6 +79,19 @@ class Processes(Workers[_Worker]):
         for worker in self._workers.values():
             worker.process.join()
         self._workers.clear()
+
+    def hire(self, jobs: int) -> None:
+        """Start workers while there are more jobs than workers without one."""
+        if self._workers and self._failed_starts >= STARTS:
+            return
+        spare = sum(not worker.busy for worker in self._workers.values())
+        vacant = [at for at in range(len(self._setups)) if at not in self._workers]
+        for at in vacant[: max(0, jobs - spare)]:
+            self._workers[at] = self._started(at)
+
+    def free(self) -> Sequence[int]:
+        """Workers that are ready and have no job."""
+        return [at for at, worker in self._workers.items() if worker.ready and not worker.busy]
 
     def _started(self, at: int) -> _Worker:
         setup = self._setups[at]
@@ -83,17 +118,40 @@ class Processes(Workers[_Worker]):
             self._listen(lines[line], report)
 
     def _listen(self, at: int, report: Report) -> None:
+        """A worker has loaded its model, cannot load it, reports an event, or is dead."""
         worker = self._workers[at]
         try:
-            event = worker.line.recv()
+            answer: Answer = worker.line.recv()
         except (EOFError, OSError):
-            worker.line.close()
-            worker.process.join()
-            reason = _reason(worker.process.exitcode)
-            startable = f"a number of processes that can start (the last was {reason})"
-            self._remove(at, report, reason, startable)
+            self._remove(at, report)
             return
-        self._on_answer(at, event, report)
+        if isinstance(answer, InvalidValue):
+            raise answer
+        if isinstance(answer, dict):
+            self._failed_starts, worker.ready = 0, True
+            if not self.place or self.place.get("compile") == ELSEWHERE:
+                self.place = answer
+            return
+        worker.busy = not isinstance(answer, JobEnd)
+        report(at, answer)
+
+    def _remove(self, at: int, report: Report) -> None:
+        """Take a worker that died off the list."""
+        worker = self._workers.pop(at)
+        worker.line.close()
+        worker.process.join()
+        reason = _reason(worker.process.exitcode)
+        if worker.ready:
+            if worker.busy:
+                report(at, WorkerLoss(reason))
+            return
+        self._failed_starts += 1
+        left = len(self._workers)
+        if self._failed_starts >= STARTS and not left:
+            startable = f"a number of processes that can start (the last was {reason})"
+            raise InvalidValue("workers", len(self._setups), startable)
+        if self._failed_starts >= STARTS:
+            report(at, Remark(f"a worker could not start ({reason}); {left} go on without"))
 
 
 def _reason(code: int | None) -> str:

@@ -125,9 +125,10 @@ def dense(
         x.reshape(B * Hkv, 1, S, x.shape[-1]).expand(-1, Hq // Hkv, -1, -1) for x in (k, v)
     )
     if square and (window is None or window >= S):
-        out = functional.scaled_dot_product_attention(
-            folded, keys, values, is_causal=True, scale=scaling
-        )
+        with devices.flash_first(q.device):
+            out = functional.scaled_dot_product_attention(
+                folded, keys, values, is_causal=True, scale=scaling
+            )
     else:
         slots = torch.arange(S, device=q.device)
         columns = max(1, MASK_ELEMENTS // (S * (B * Hkv if last.shape[0] > 1 else 1)))
@@ -141,15 +142,16 @@ def dense(
             if window is not None:
                 seen &= slots[low:n] > newest - window
             mask = seen[:, None].expand(-1, Hkv, -1, -1).flatten(0, 1) if len(seen) > 1 else seen
-            parts.append(
-                functional.scaled_dot_product_attention(
-                    folded[:, :, t : t + columns],
-                    keys[:, :, low:n],
-                    values[:, :, low:n],
-                    mask[:, None],
-                    scale=scaling,
-                )
+            q_part, k_part, v_part = (
+                folded[:, :, t : t + columns],
+                keys[:, :, low:n],
+                values[:, :, low:n],
             )
+            with devices.flash_first(q.device):
+                part = functional.scaled_dot_product_attention(
+                    q_part, k_part, v_part, mask[:, None], scale=scaling
+                )
+            parts.append(part)
         out = torch.cat(parts, dim=2)
     return out.reshape(B, Hq, T, -1).transpose(1, 2)
 

@@ -37,6 +37,7 @@ from transformers import DynamicCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from attention.contract.backend import Backend
+from attention.core import devices
 from attention.engines import select
 from attention.errors import InvalidValue
 from attention.patching.cache import AttentionCache
@@ -256,7 +257,8 @@ def _baseline(shape: Shape, k: Tensor, v: Tensor) -> Step:
 
     def step(q: Tensor, k: Tensor, v: Tensor) -> None:
         keys, values = cache.update(k, v, 0)
-        sdpa_attention_forward(module, q, keys, values, None, scaling=shape.head_size**-0.5)
+        with devices.flash_first(q.device):
+            sdpa_attention_forward(module, q, keys, values, None, scaling=shape.head_size**-0.5)
 
     return step
 

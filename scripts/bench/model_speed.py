@@ -26,6 +26,7 @@ from torch import Tensor
 from transformers import DynamicCache, Qwen2Config
 
 from attention.contract.backend import Backend
+from attention.core import devices
 from attention.core.kernels import prompt_attention_left_out
 from attention.engines import select
 from attention.errors import InvalidValue, check_choice, check_int
@@ -234,7 +235,8 @@ def _baseline(model: Any, point: Point) -> Iterator[tuple[Stepping, Callable[[],
         cache.update(k, v, index)
 
     def step(newest: Tensor) -> None:
-        model(newest, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        with devices.flash_first(newest.device):
+            model(newest, past_key_values=cache, use_cache=True, logits_to_keep=1)
 
     def stored() -> int:
         return sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)

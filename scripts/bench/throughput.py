@@ -26,6 +26,7 @@ import torch
 from programs import Column, conditions, measuring, names, one_message, parser, printed, table
 from transformers import GenerationConfig
 
+from attention.core import devices
 from attention.errors import InvalidValue, check_choice, check_int
 from experiments import bench
 from experiments.grid.models import REASONER, LoadedModel, find, load, use_threads
@@ -164,9 +165,10 @@ def _transformers(loaded: LoadedModel, prompts: Tokens, at_once: int) -> Peer:
         greedy = GenerationConfig(
             do_sample=False, max_new_tokens=limit, eos_token_id=sorted(ends), pad_token_id=pad
         )
-        made = loaded.model.generate(input_ids=ids, attention_mask=mask, generation_config=greedy)[
-            :, width:
-        ].tolist()
+        with devices.flash_first(loaded.model.device):
+            made = loaded.model.generate(
+                input_ids=ids, attention_mask=mask, generation_config=greedy
+            )[:, width:].tolist()
         # What a padded batch computes behind a row's end is no output.
         cut = [next((i + 1 for i, t in enumerate(row) if t in ends), len(row)) for row in made]
         return [row[:length] for row, length in zip(made, cut, strict=True)]

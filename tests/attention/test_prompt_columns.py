@@ -13,6 +13,7 @@ from examples import BACKENDS, KEEP_ALL
 from torch import Tensor
 
 import attention
+from attention.core import devices
 from attention.patching.cache import AttentionCache
 from attention.testing.driving import decode, left_padded, prefill
 from attention.testing.driving import text as tokens
@@ -159,3 +160,11 @@ def test_methods_that_cannot_take_drafts_back_refuse_them(
             generated(m, cache, **{guess: value})
         # Before anything was computed; older versions ask with the first draft.
         assert not cache.is_initialized or OLDER
+
+
+def test_prompts_on_a_gpu_are_never_read_by_an_attention_that_plans_each_length() -> None:
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    with devices.flash_first(torch.device("cuda")):
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+        assert torch.backends.cuda.flash_sdp_enabled()
+    assert torch.backends.cuda.cudnn_sdp_enabled() is before

@@ -448,7 +448,7 @@ def _said(reading: Reading) -> list[str]:
 def is_words(g: Reading) -> bool:
     """Whether an answer is words alone: letters without a sign between them, or a sentence."""
     bare = WORD.sub("", g.text)
-    letters = re.fullmatch(r"[A-Z]{2,}|[A-Za-z]{3,}|[^\W\d_]*[^\x00-\x7f]\w*", bare)
+    letters = re.fullmatch(r"[A-Z]{2,}|[A-Za-z]{3,}|[^\W\d_]*[^\x00-\x7f]\w*|[^\w\\]*", bare)
     return bool(letters) or (bool(g.words) and not re.search(r"[\\^_={}<>\d]", bare))
 
 

@@ -233,7 +233,7 @@ def test_stated_answers() -> None:
         (gold, text)
         for gold, right, others in STATED
         for text in (*right, *others)
-        if _correct(text, gold, "stated") is not (text in right)
+        if bool(_correct(text, gold, "stated")) is not (text in right)
     ]
     assert wrong == []
 

@@ -40,7 +40,7 @@ _NAMED = re.compile(r"([<\[])([\w:|]*(?:think|thought|reasoning)[\w:|]*)([>\]])"
 
 @dataclass(frozen=True)
 class State:
-    """Where a text stands: the marks that are open, whether any ended, what is no thinking."""
+    """The state behind a text: marks that are open, whether any ended, what is no thinking."""
 
     opened: Marks | None
     ended: bool
@@ -51,13 +51,13 @@ def state_of(text: str) -> State:
     """Follow a text through its thinking.
 
     What ends is what was opened; where nothing was, the prompt may have opened it, and whatever
-    ends counts. What stands before a thinking that ended is not part of what is spoken.
+    ends counts. What precedes a thinking that ended is not part of what is spoken.
     """
     opened: list[Marks] = []
     ended, begin, spoken = False, 0, ""
     for mark in _AT.finditer(text):
         marks = _OPENS.get(mark[0].lower())
-        ends = [at for at, one in enumerate(opened) if one.end.lower() == mark[0].lower()]
+        ends = [at for at, known in enumerate(opened) if known.end.lower() == mark[0].lower()]
         if marks is not None:
             spoken = spoken if opened else text[begin : mark.start()]
             opened += [] if marks in opened else [marks]
@@ -69,7 +69,7 @@ def state_of(text: str) -> State:
 
 
 def state_behind(prompt: bytes, output: bytes) -> State:
-    """Where an output stands behind its prompt, of which the newest mark alone counts."""
+    """The state behind a prompt and its output; of the prompt the newest mark alone counts."""
     before = state_of(prompt.decode(errors="replace"))
     begins = before.opened.open if before.opened else ""
     state = state_of(begins + output.decode(errors="replace"))

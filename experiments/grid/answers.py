@@ -31,7 +31,7 @@ _NEXT_TURN = re.compile(
     re.IGNORECASE,
 )
 
-#: A number as it stands in a text, with its sign, currency, percent sign and scale.
+#: A number as a text has it, with its sign, currency, percent sign and scale.
 _NUMBER = re.compile(
     r"""
     (?<![A-Za-z\d_.,/^])(?<!\d\s)              # not within a word, a number or a fraction
@@ -121,7 +121,7 @@ _APPOSITION = re.compile(r",\s+(?=(?:the|a|an|which|who|where|with|it|that)\b)",
 
 @dataclass(frozen=True)
 class StatedAnswer:
-    """An answer, the rule that found it, and where it begins."""
+    """An answer, the rule behind it, and where it begins."""
 
     answer: str
     rule: str
@@ -143,8 +143,8 @@ def boxes(text: str) -> list[tuple[int, int, str]]:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What stands in the last complete box that is not empty; None without one."""
-    return found[-1][2] if (found := boxes(text)) else None
+    r"""The content of the last complete box that is not empty; None without one."""
+    return every[-1][2] if (every := boxes(text)) else None
 
 
 def spoken(text: str) -> str:
@@ -166,22 +166,22 @@ def boxed(text: str, several: bool = False) -> StatedAnswer | None:
 
 def _in_box(text: str, several: bool) -> StatedAnswer | None:
     r"""The last box; where several answers are accepted together, those that stand together."""
-    found = boxes(text)
-    if not found:
+    every = boxes(text)
+    if not every:
         return None
-    last = [found[-1]]
-    for before, behind in pairwise(reversed(found)):
+    last = [every[-1]]
+    for before, behind in pairwise(reversed(every)):
         between = text[behind[1] if behind[1] <= before[0] else before[0] : before[0]]
         if not several or behind[1] > before[0] or not _TOGETHER.fullmatch(between):
             break
         last.insert(0, behind)
     if len(last) == 1 or any(read(box[2]).members for box in last):
-        return StatedAnswer(found[-1][2], "the last \\boxed{}", found[-1][0])
-    return StatedAnswer(", ".join(box[2] for box in last), "the last boxes", found[-1][0])
+        return StatedAnswer(every[-1][2], "the last \\boxed{}", every[-1][0])
+    return StatedAnswer(", ".join(box[2] for box in last), "the last boxes", every[-1][0])
 
 
 def _in_tags(text: str) -> StatedAnswer | None:
-    """What stands between the last complete `<answer>` and `</answer>`."""
+    """The text between the last complete `<answer>` and `</answer>`."""
     before, closed, _ = text.rpartition("</answer>")
     _, opened, inside = before.rpartition("<answer>")
     return StatedAnswer(inside.strip(), "the last <answer></answer>") if closed and opened else None
@@ -273,8 +273,8 @@ def _last_line(text: str, kind: str) -> StatedAnswer | None:
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     if not lines or len(lines[-1]) > 100 or _COURTESY.search(lines[-1]):
         return None
-    said = bare(_LEADING.sub("", lines[-1]).strip("*_ "))
-    return StatedAnswer(_narrowed(said, kind), "the last line")
+    line = bare(_LEADING.sub("", lines[-1]).strip("*_ "))
+    return StatedAnswer(_narrowed(line, kind), "the last line")
 
 
 _OTHER = (
@@ -298,14 +298,14 @@ _DEMOTED = re.compile(
 
 
 def _last_number(text: str) -> StatedAnswer | None:
-    """The last number that is said, or the only one in bold beside it; none of a refusal."""
+    """The last number of a text, or the only one in bold of its sentence; none of a refusal."""
     text = re.sub(r"(?<=[\w.!%])\s+(?:\([^()\n]*\)|\[[^][\n]*\])", "", text)
     ends = [0, *(end.end() for end in _SENTENCE_END.finditer(text)), len(text)]
     sentences = [text[begin:end] for begin, end in pairwise(ends)]
-    said = [part for part in sentences if part.strip() and not _COURTESY.search(part.strip())]
-    if not said or _REFUSAL.search(said[-1]):
+    own = [part for part in sentences if part.strip() and not _COURTESY.search(part.strip())]
+    if not own or _REFUSAL.search(own[-1]):
         return None
-    for sentence in (part[-_NEAR:] for part in reversed(said)):
+    for sentence in (part[-_NEAR:] for part in reversed(own)):
         numbers = [*_matches(sentence)]
         if not numbers:
             continue
@@ -347,7 +347,7 @@ def _numbers(text: str) -> Iterator[str]:
 
 
 def _matches(text: str) -> Iterator[re.Match[str]]:
-    """Each number of a text as it stands there, but for ordinals and numbers of a list."""
+    """Each number of a text as it is typed, but for ordinals and numbers of a list."""
     for number in _NUMBER.finditer(text):
         begins = not text[: number.start()].strip()
         behind = _ORDINAL.match(text, number.end())
@@ -361,12 +361,12 @@ def _matches(text: str) -> Iterator[re.Match[str]]:
 def find(
     text: str, gold: str | None, ended: bool, several: bool = False, marks_alone: bool = False
 ) -> StatedAnswer | None:
-    """The answer that an output states: what is marked or said last, else the last line or number.
+    """The answer of an output: what is marked or stated last, else the last line or number.
 
-    What stands before a question that the output goes on with is looked at first.
+    The part before a question that the output goes on with is looked at first.
 
     Args:
-        gold: the answer to be found, of which the kind alone counts; None for a text of any kind.
+        gold: the right answer, of which the kind alone counts; None for a text of any kind.
         ended: whether the text ended by itself.
         several: whether boxes that stand together are one answer.
         marks_alone: no last line and no last number.

@@ -69,7 +69,7 @@ class Reading:
 
     @functools.cached_property
     def parts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What stands between the relations, and these."""
+        """The parts between the relations, and these."""
         return _split(self.text, _RELATION)
 
     @functools.cached_property
@@ -114,7 +114,7 @@ def read(answer: str) -> Reading:
 
 
 def _split(text: str, at: re.Pattern[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A text at what stands in no bracket, and what it was cut at."""
+    """A text cut at what is in no bracket, and the cuts."""
     parts, cuts, depth, begin = [], [], 0, 0
     stops = re.compile(
         rf"(?P<open>\\?[{{(\[]|\\langle|\\begin)|(?P<close>\\?[}})\]]|\\rangle|\\end)|{at.pattern}"
@@ -130,7 +130,7 @@ def _split(text: str, at: re.Pattern[str]) -> tuple[tuple[str, ...], tuple[str, 
 
 
 def _members(text: str) -> Members | None:
-    """The members of a list, each as it stands there; None where it has but one."""
+    """The members of a list, each as it is typed; None where it has but one."""
     bracket, inside = "", text
     for outer, kind in _OUTER:
         match = outer.fullmatch(text)
@@ -247,9 +247,9 @@ def _as_date(a: Reading, g: Reading) -> bool | None:
 
 def _as_number(a: Reading, g: Reading) -> bool | None:
     comma = re.compile(r"-?\d+,\d+")
-    for one, other in ((a, g), (g, a)):  # a comma for a point, where the other has one
-        if comma.fullmatch(one.text) and "." in other.bare and other.number is not None:
-            return exact(one.text.replace(",", ".")) == other.number
+    for answer, other in ((a, g), (g, a)):  # a comma for a point, where the other has one
+        if comma.fullmatch(answer.text) and "." in other.bare and other.number is not None:
+            return exact(answer.text.replace(",", ".")) == other.number
     if thousands := re.fullmatch(r"(\d+(?:\.\d+)?)k", a.text):
         return Fraction(thousands[1]) * 1000 in g.values if g.values else None
     based = BASED.fullmatch(g.bare)
@@ -437,10 +437,10 @@ def _as_words(a: Reading, g: Reading) -> bool | None:
     """Where gold has words alone, or is one letter."""
     if not is_words(g):
         return False if len(g.key) == 1 and g.key.isalpha() and a.key.isalpha() else None
-    return bool(g.words) and _said(a) == _said(g) and not re.search(r"\d", a.bare)
+    return bool(g.words) and _spelt(a) == _spelt(g) and not re.search(r"\d", a.bare)
 
 
-def _said(reading: Reading) -> list[str]:
+def _spelt(reading: Reading) -> list[str]:
     spelt = [word.casefold().strip(".") for word in WORD.findall(reading.text)]
     return [word for word in spelt if word not in ("the", "a", "an", "on")]
 

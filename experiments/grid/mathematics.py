@@ -1,7 +1,8 @@
 """Mathematics that math-verify compares, in a process of its own.
 
-What it is given may never end: a tower of powers, a sum of a billion terms. Its own limit is an
-alarm, which the main thread alone can set; a process can be ended from any thread. Comparisons are
+Some expressions never end: a tower of powers, a sum of a billion terms. math-verify's own limit is
+an alarm, which the main thread alone can set; a process can be ended from any thread. Its limit is
+in seconds of its processor, so that other work on a machine changes no verdict. Comparisons are
 exact but for decimals with `places` digits behind the point.
 """
 
@@ -15,13 +16,16 @@ import os
 import re
 import resource
 import selectors
+import signal
 import subprocess
 import sys
 import threading
 from typing import Any
 
-#: Seconds that comparing two answers may take; what takes longer is wrong. Starting may take more.
-LIMIT, STARTING = 5.0, 120.0
+#: Seconds of its processor that a comparison may take; what takes longer is wrong.
+LIMIT = 5.0
+#: A process that has not answered after so many times the limit is ended; starting may take more.
+PATIENCE, STARTING = 4, 120.0
 #: Bytes that its process may take.
 MEMORY = 1 << 32
 
@@ -55,16 +59,15 @@ def same_relation(answer: Relation, gold: Relation) -> bool | None:
 def _verdict_of(request: str) -> bool:
     with _LOCK:
         process = _process()
-        answer = _answered(process, request, LIMIT)
+        answer = _answered(process, request, PATIENCE * LIMIT)
         if answer is None:
-            process.kill()
-            process.wait()
+            _end(process)
             _process.cache_clear()
         return bool(answer)
 
 
 def _verdict(request: dict[str, Any]) -> bool | None:
-    return _verdict_of(json.dumps(request)) if is_installed() else None
+    return _verdict_of(json.dumps(request | {"limit": LIMIT})) if is_installed() else None
 
 
 @functools.cache
@@ -78,13 +81,18 @@ def _process() -> subprocess.Popen[str]:
         env={**os.environ, "PYTHONPATH": path},
         text=True,
     )
-    atexit.register(process.kill)
+    atexit.register(_end, process)
     if (
-        _answered(process, json.dumps({"answer": "1", "gold": "1", "places": None}), STARTING)
+        _answered(process, json.dumps({"answer": "1", "gold": "1", "limit": STARTING}), STARTING)
         is None
     ):
         raise RuntimeError("the process that compares mathematics does not start")
     return process
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
 
 
 def _answered(process: subprocess.Popen[str], request: str, seconds: float) -> bool | None:
@@ -171,14 +179,22 @@ def _scaled(answer: Relation, gold: Relation) -> bool:
     return bool(op == other and ratio.is_number and positive and ratio.is_finite and ratio != 0)
 
 
+def _expired(*_: object) -> None:
+    raise TimeoutError
+
+
 def main() -> None:
     """Answer a request a line, until there is none."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    signal.signal(signal.SIGPROF, _expired)
     for line in sys.stdin:
+        request = json.loads(line)
+        signal.setitimer(signal.ITIMER_PROF, request.pop("limit"))
         try:
-            verdict = bool(_compared(**json.loads(line)))
+            verdict = bool(_compared(**request))
         except Exception:  # whatever an expression does to a parser
             verdict = False
+        signal.setitimer(signal.ITIMER_PROF, 0)
         print(json.dumps(verdict), flush=True)
 
 

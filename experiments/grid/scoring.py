@@ -151,7 +151,7 @@ def judged(
 
 
 def _judged(text: str, gold: str, scorer: str, ended: bool) -> Judgement:
-    """Beside one accepted answer."""
+    """The judgement by one accepted answer."""
     several = scorer != "exact" and comparison.read(gold).members is not None
     if scorer == "stated":
         stated = answers.find(text, gold, ended, several)

@@ -10,6 +10,8 @@ is with a graph, and so:
   gives that memory to the next one;
 - what a piece reads of others, and what it gives, somebody has to hold, at the same address.
 
+Kernels that are launched by `attention.engines.gpu.launch` are recorded as such.
+
 While a piece is recorded these raise `CaptureError`: everything for which `tests.waits` knows that
 the host would wait, operations on another device than the piece's own or pinned memory, and random
 numbers. Captures and replays on another stream than that of the step they are part of raise, too.
@@ -26,9 +28,10 @@ from unittest import mock
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from attention.engines import gpu
 from attention.patching import graphed
 from tests.waits import Guard
 
@@ -78,6 +81,28 @@ class _Recorder(TorchDispatchMode):
         recorded = (tree_map_only(Tensor, memory, part) for part in (args, options))
         piece.operations.append(Operation(func, *recorded, copies))
         return output
+
+
+@contextmanager
+def _launches(piece: Piece | None) -> Iterator[None]:
+    """Inside, kernels run unseen by any mode, and are recorded in a piece."""
+    launch = gpu.launch
+
+    def launched(*args: Any, **constants: Any) -> None:
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            launch(*args, **constants)
+            if piece is not None:
+                for x in filter(torch.is_tensor, args):
+                    piece.read(x)
+                own = [memory(x) if isinstance(x, Tensor) else x for x in args]
+                piece.operations.append(Operation(_relaunched, own, constants, []))
+
+    with mock.patch.object(gpu, "launch", launched):
+        yield
+
+
+def _relaunched(*args: Any, **constants: Any) -> None:
+    gpu.launch(*args, **constants)
 
 
 @dataclass
@@ -163,7 +188,7 @@ class StandIn:
         self.launch("capture")
         work()  # warms up
         piece, guard = Piece(self, self.device), Guard()
-        with guard.on(), _Recorder(piece):
+        with _launches(piece), guard.on(), _Recorder(piece):
             outputs = work()
         piece.close(outputs)
         self.pieces.append(piece)
@@ -173,5 +198,5 @@ class StandIn:
 @contextmanager
 def on_a_cpu() -> Iterator[None]:
     """Inside, a CPU's decode steps are captured by the stand-in."""
-    with mock.patch.dict(graphed.GRAPHS, {"cpu": StandIn}):
+    with mock.patch.dict(graphed.GRAPHS, {"cpu": StandIn}), _launches(None):
         yield

@@ -25,6 +25,12 @@ from attention.core.step import Counts as Counts
 from attention.core.step import Step as Step
 from attention.engines import QKV as QKV
 from attention.engines import AttentionOutput as AttentionOutput
+from attention.engines.gpu import DeviceCounts as DeviceCounts
+from attention.engines.gpu import Eviction as Eviction
+from attention.engines.gpu import Pages as Pages
+from attention.engines.gpu import Store as Store
+from attention.engines.gpu import attend as attend
+from attention.engines.gpu import choices as choices
 from attention.errors import InvalidValue as InvalidValue
 from attention.errors import check_choice as check_choice
 from attention.errors import check_flag as check_flag
@@ -39,6 +45,7 @@ from attention.layers.layer import KeepAll as KeepAll
 from attention.layers.layer import Layer as Layer
 from attention.layers.layer import Method as Method
 from attention.layers.layer import check_prompt as check_prompt
+from attention.layers.layer import fixed as fixed
 from attention.layers.layer import row_lists as row_lists
 from attention.layers.paged import Paged as Paged
 from attention.layers.selecting import Choice as Choice

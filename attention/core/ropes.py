@@ -68,6 +68,14 @@ class Rope:
         wide = accumulator(like.dtype)
         return cos.to(wide).unsqueeze(1), sin.to(wide).unsqueeze(1)
 
+    def table(self, below: int, like: Tensor) -> Turn:
+        """cos and sin at all positions below this many, (positions, rotated part of D) each."""
+        key = ("every", below, like.dtype, like.device)
+        if key not in self._known:
+            cos, sin = self.angles(torch.arange(below, device=like.device)[None], like)
+            self._known[key] = cos[0, 0].contiguous(), sin[0, 0].contiguous()
+        return self._known[key]
+
     def turn(
         self, start: Tensor | range, end: Tensor | range, like: Tensor, below: int | None = None
     ) -> Turn:

@@ -42,11 +42,13 @@ class Slots:
     ) -> None:
         self.fill, self.unit, self.multiple, self.limit = fill, unit, multiple, limit
         self.data = torch.full((rows, heads, 0, *tail), fill, dtype=dtype, device=device)
+        # What `data` is the first rows of, where it must not move.
+        self.fixed: Tensor | None = None
         self._flat: tuple[Tensor, Tensor] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # A view would be copied as memory of its own.
-        return self.__dict__ | {"_flat": None}
+        return self.__dict__ | {"_flat": None, "fixed": None}
 
     @property
     def capacity(self) -> int:
@@ -81,19 +83,35 @@ class Slots:
         size = max(slots, 2 * self.capacity, SMALLEST // self.unit)
         if self.limit is not None:
             size = max(slots, min(size, self.limit))
+        self.resize(-(-size // self.multiple) * self.multiple)
+
+    def reserve(self, rows: int, tokens: int) -> None:
+        """Take memory that holds so many rows of so many tokens and stays where it is.
+
+        It moves only where rows or tokens become more than that.
+        """
+        size, old = -(-tokens // self.unit), self.data
+        if self.limit is not None:
+            size = min(size, self.limit)
         size = -(-size // self.multiple) * self.multiple
-        self.resize(size)
+        self.fixed = old.new_full((rows, old.shape[1], size, *old.shape[3:]), self.fill)
+        self.data = self.fixed[: len(old)]
+        self.data[:, :, : old.shape[2]] = old[:, :, :size]
 
     def resize(self, size: int) -> None:
         """Reallocate with exactly `size` slots, keeping what fits."""
-        old = self.data
+        old, self.fixed = self.data, None
         self.data = old.new_full((*old.shape[:2], size, *old.shape[3:]), self.fill)
         remaining = min(size, old.shape[2])
         self.data[:, :, :remaining] = old[:, :, :remaining]
 
     def select(self, index: Tensor) -> None:
         """Rows `index` (any order, repeats allowed) become the rows of this tensor."""
-        self.data = self.data.index_select(0, index)
+        selected = self.data.index_select(0, index)
+        if self.fixed is None or len(index) > len(self.fixed):
+            self.data, self.fixed = selected, None
+        else:
+            self.data = self.fixed[: len(index)].copy_(selected)
 
     def replace(self, rows: Tensor, other: Slots, other_rows: Tensor) -> None:
         """Rows `rows` become copies of `other_rows` of `other`; the other rows stay as they are."""

@@ -14,10 +14,10 @@ from torch import Tensor
 from attention.core.kernels import dense
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
-from attention.engines import QKV
+from attention.engines import QKV, gpu
 from attention.errors import InvalidValue, check_int
 from attention.layers.bounded import Bounded
-from attention.layers.layer import Geometry, Layer, Method
+from attention.layers.layer import Geometry, Layer, Method, fixed
 
 
 class Cut(NamedTuple):
@@ -101,28 +101,44 @@ class Compressing(Bounded):
         # Some token can be kept for its score.
         return next(room for room in count(4) if self.window(room) < room - interval(room))
 
-    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+    def check(self, step: Step) -> None:
         self.check_prompts(step)
+        self.spend(int(self.stored_tokens.max()) + 1)
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        self.check(step)
         g = self.geometry
         scaled = q * scaling
         self.append(scaled, k, v, step)
-        stored_tokens: Counts = self.stored_tokens + 1
-        S = int(stored_tokens.max())
-        self.spend(S)
         learns = type(self).learn is not Compressing.learn
         query = scaled.view(step.rows, g.Hkv, g.G, g.D)
         qkv = QKV(query, self.k.data, self.v.data, g.sink_logits)
         out, probs, _ = g.engine.attend(
-            qkv, step.holding(stored_tokens, "compressing"), probs=learns
+            qkv, step.holding(self.stored_tokens + 1, "compressing"), probs=learns
         )
         if probs is not None:
             self.learn(probs, step)
+        self.settle(step)
+        return out
+
+    def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
+        position, queries = fixed(self.position, self.queries)
+        lengths, observed = counts.number("stored", grows=True), queries if self.observers else None
+        where = (self.k, self.v, lengths, self.limit)
+        return self.store_of(*where, position=position, queries=observed)
+
+    def row_numbers(self, prompts: Counts) -> dict[str, Counts]:  # noqa: ARG002
+        return {"stored": self.stored_tokens}
+
+    def settle(self, step: Step) -> bool:
+        stored_tokens: Counts = self.stored_tokens + 1
+        S = int(stored_tokens.max())
         self.stored_tokens = self.last_read = stored_tokens
         full = step.memo(("full", self.limit), lambda: np.flatnonzero(stored_tokens >= self.limit))
         self.before = self.position.data[:, :, :S].clone() if len(full) else None
         if len(full):
             self.cut(full, step)
-        return out
+        return bool(len(full))
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.check_prompts(step)

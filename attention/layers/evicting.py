@@ -11,9 +11,9 @@ from torch import Tensor
 from attention.core.kernels import dense, dense_with_mass, group
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
-from attention.engines import QKV
+from attention.engines import QKV, gpu
 from attention.layers.bounded import Bounded
-from attention.layers.layer import Geometry, Method, row_lists
+from attention.layers.layer import Geometry, Method, fixed, row_lists
 
 
 class Evicting(Bounded):
@@ -26,7 +26,7 @@ class Evicting(Bounded):
     is registered with `remember` and updated in `learn`. The slots worth least are lost, among
     equals the newest.
 
-    Where a row's prompt stays the method has what is left: `room`.
+    Where a row's prompt stays the method has what is left.
     """
 
     def __init__(self, geometry: Geometry, backend: Method) -> None:
@@ -47,9 +47,18 @@ class Evicting(Bounded):
             mass: (B, Hkv, G, S), over the first S slots.
         """
 
-    def stays(self, step: Step) -> Tensor | None:  # noqa: ARG002
-        """Positions from which on a row's tokens must stay, (B,); None for none."""
+    def newest(self, prompt: Counts) -> Counts | None:  # noqa: ARG002
+        """How many of a row's newest tokens stay, (B,); None for none."""
         return None
+
+    def stays(self, step: Step) -> Tensor | None:
+        """Positions from which on a row's tokens must stay, (B,); None for none."""
+
+        def first() -> Tensor | None:
+            newest = self.newest(step.prompt)
+            return None if newest is None else step.seen_tokens - step.tensor(newest - 1)
+
+        return step.memo(("recent", type(self)), first)
 
     @abstractmethod
     def worth(self, S: int, step: Step) -> Tensor:
@@ -59,9 +68,9 @@ class Evicting(Bounded):
         the budget are not used.
         """
 
-    def room(self, step: Step) -> Counts:
-        """Tokens of the budget that are the method's own, (B,)."""
-        return np.maximum(self.limit - step.prompt * self.keeps_prompt, 0)
+    def spared(self, prompt: Counts) -> Counts:
+        """First tokens of rows that stay, (B,), where prompts have so many."""
+        return prompt * self.keeps_prompt
 
     def kept_or(self, worth: Tensor, step: Step) -> Tensor:
         """What slots are worth, inf where they hold a token of a prompt that stays."""
@@ -80,8 +89,12 @@ class Evicting(Bounded):
         """The first S keys, of which rows store `stored_tokens`, where queries see them."""
         return _first(self.k.data, S)
 
-    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+    def check(self, step: Step) -> None:
         self.check_prompts(step)
+        self.spend(min(step.longest, self.limit))
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        self.check(step)
         Hkv = self.geometry.Hkv
         S = min(step.longest, self.limit)
         if self.k.capacity < S:
@@ -95,7 +108,6 @@ class Evicting(Bounded):
         forgotten = [(slots, None) for slots in self.memories]
         arriving = ((self.k, k), (self.v, v), (self.position, arrived), *forgotten)
         g.engine.put_all(arriving, at)
-        self.spend(S)
         keys, values = self.placed(S, occupancy.counts, step), _first(self.v.data, S)
         qkv = QKV(group(q, Hkv, scaling), keys, values, g.sink_logits)
         if self.summed is not None:
@@ -110,6 +122,20 @@ class Evicting(Bounded):
         else:
             self.next.data = self.loser(S, step)
         return out
+
+    def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
+        evicts = self.eviction(counts.number("spared"), counts.number("recent"))
+        more = {"position": fixed(self.position)[0], "eviction": evicts}
+        return self.store_of(self.k, self.v, counts.seen, self.limit, "next", **more)
+
+    def eviction(self, spared: Tensor, recent: Tensor) -> gpu.Eviction:
+        """How `step` chooses what is lost."""
+        raise NotImplementedError(self.geometry.method)
+
+    def row_numbers(self, prompts: Counts) -> dict[str, Counts]:
+        newest = self.newest(prompts)
+        recent = np.zeros_like(prompts) if newest is None else newest
+        return {"spared": self.spared(prompts), "recent": recent}
 
     def loser(self, S: int, step: Step) -> Tensor:
         """The slot the next token overwrites, (B, Hkv, 1)."""

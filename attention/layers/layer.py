@@ -19,7 +19,7 @@ from attention.core.kernels import accumulator, dense, group
 from attention.core.ropes import Rope
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
-from attention.engines import QKV, Engine, TorchEngine
+from attention.engines import QKV, Engine, TorchEngine, gpu
 from attention.errors import BudgetExceeded, InvalidValue, check_flag
 
 
@@ -127,12 +127,21 @@ class Layer(ABC):
     keeps_all = False
     # Whether `crop` is exact for any row, however long it is.
     rewindable = False
+    # Whether `step` does what `decode` does in this very class: a subclass must say so again.
+    on_device = False
     # Tokens seen up to which decode queries and prompts are read alike; `Backend.build` sets it.
     exact_until: float = math.inf
 
     def __init__(self, geometry: Geometry, backend: Method) -> None:
         self.geometry, self.budget = geometry, backend.budget
         self.state: dict[str, Slots] = {}
+        # What the last `step` left on the device, for `settle`.
+        self.traces: tuple[Tensor, ...] = ()
+        # Where the state lies, while it lies where captured steps look for it.
+        self.store: gpu.Store | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"store": None}  # of a copy, which lies elsewhere
 
     def slots(
         self,
@@ -211,6 +220,72 @@ class Layer(ABC):
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         """T tokens a row, dense over everything held; (B, T, Hq, D)."""
 
+    def check(self, step: Step) -> None:  # noqa: B027
+        """Refuse, before anything changes, what a decode step must not do; no device is asked."""
+
+    # Decode steps without a number of the host, see `attention.engines.gpu`
+
+    @property
+    def steps(self) -> bool:
+        """Whether `step` serves this layer."""
+        return "on_device" in vars(type(self)) and self.on_device
+
+    def step(
+        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
+    ) -> Tensor:
+        """`decode` of the first rows, as always the same launches; `settle` follows on the host.
+
+        Args:
+            q: (R, Hq, 1, D), roped.
+            k, v: (R, Hkv, 1, D), k roped.
+
+        Returns:
+            (R, 1, Hq, D).
+        """
+        assert self.store is not None
+        return gpu.attend(counts, self.store, q, k, v, scaling)
+
+    def settle(self, step: Step) -> bool:  # noqa: ARG002
+        """Count on the host what `step` did; whether a row now stores other than one token more."""
+        return False
+
+    def dense(self, step: Step) -> bool:  # noqa: ARG002
+        """Whether a layer that chooses reads all in this step; the launches are others then."""
+        return True
+
+    def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
+        """What `step` reads and writes, which is reserved."""
+        raise NotImplementedError(self.geometry.method)
+
+    def store_of(
+        self, k: Slots, v: Slots, lengths: Tensor, limit: int, place: str = "append", **more: Any
+    ) -> gpu.Store:
+        """A store of reserved keys and values; see `gpu.Store`."""
+        (keys, values), sinks = fixed(k, v), self.geometry.sink_logits
+        where = (self.geometry.index, keys, values, lengths, limit, place)
+        return gpu.Store(*where, sink_logits=sinks, **more)
+
+    def row_numbers(self, prompts: Counts) -> dict[str, Counts]:  # noqa: ARG002
+        """What `DeviceCounts.numbers` are to be, (B,) each."""
+        return {}
+
+    def reserve(self, counts: gpu.DeviceCounts) -> None:
+        """Let the state lie at fixed addresses, for `step`."""
+        for slots in self.state.values():
+            slots.reserve(counts.rows, counts.tokens)
+        self.store = self.stored(counts)
+
+    def release(self) -> None:
+        """Let the state move again, for `decode`."""
+        if self.store is not None:
+            self.store = None
+            for slots in self.state.values():
+                slots.fixed = None
+            self.restore()
+
+    def restore(self) -> None:  # noqa: B027
+        """Bring what `step` keeps in another form to that of `decode`."""
+
     def spend(self, read: int) -> None:
         """Raise BudgetExceeded when a decode query would read more than the budget."""
         if self.budget is not None and read > self.budget:
@@ -239,6 +314,8 @@ class Layer(ABC):
         memo = {id(slots.data): slots.data for slots in self.state.values()}
         twin = copy.deepcopy(self, memo)
         twin.select(index)
+        if self.store is not None:
+            twin.restore()
         return twin
 
     def tokens(self, rows: Tensor, seen: Counts) -> tuple[Tensor, Tensor]:
@@ -316,7 +393,7 @@ class Layer(ABC):
 class KeepAll(Layer):
     """Every token stays, in the order it came; slot = position."""
 
-    keeps_all = rewindable = True
+    keeps_all = rewindable = on_device = True
 
     def __init__(self, geometry: Geometry, backend: Method, page: int = 1) -> None:
         super().__init__(geometry, backend)
@@ -338,6 +415,10 @@ class KeepAll(Layer):
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.append(k, v, step)
         return self.attend_all(q, scaling, step)
+
+    def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
+        limit = fixed(self.k)[0].shape[2]
+        return self.store_of(self.k, self.v, counts.seen, limit)
 
     def attend_all(self, q: Tensor, scaling: float, step: Step) -> Tensor:
         """The decode query over every token."""
@@ -379,6 +460,11 @@ class KeepAll(Layer):
 
     def read_positions(self, row: int, seen: int) -> Tensor:
         return self.kept_positions(row, seen)
+
+
+def fixed(*state: Slots) -> list[Tensor]:
+    """The memory of what is reserved, of all rows."""
+    return [slots.fixed for slots in state if slots.fixed is not None]
 
 
 def row_lists(positions: Tensor, live: Tensor) -> Tensor:

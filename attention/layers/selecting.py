@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from torch import Tensor
 from attention.core import devices
 from attention.core.kernels import group
 from attention.core.step import Counts, Step
-from attention.engines import QKV
+from attention.engines import QKV, gpu
 from attention.layers.layer import Geometry, KeepAll, Method, row_lists
 
 
@@ -52,8 +52,22 @@ class Selecting(KeepAll):
     def __init__(self, geometry: Geometry, backend: Method, page: int = 1) -> None:
         super().__init__(geometry, backend, page)
         self.page, self.quota = page, (self.budget or 0) // page
-        self.chosen: Choice | None = None
+        self._chosen: Choice | None = None
         self.pages_then = 0  # pages of the longest row when they were chosen
+
+    @property
+    def chosen(self) -> Choice | None:
+        """What the last decode query read; None where it read all."""
+        if self._chosen is None and self.traces:
+            table, read = (x[: len(self.k.data)] for x in self.traces)
+            first = torch.arange(table.shape[2], device=table.device) * self.page
+            counts = (read[..., None] - first).clamp_(0, self.page)
+            self._chosen = Choice(table.long().masked_fill(counts == 0, 0), counts > 0, counts)
+        return self._chosen
+
+    @chosen.setter
+    def chosen(self, choice: Choice | None) -> None:
+        self._chosen, self.traces = choice, ()
 
     @abstractmethod
     def choose(self, q: Tensor, step: Step) -> Choice:
@@ -79,21 +93,49 @@ class Selecting(KeepAll):
         pages = self.pages(step.seen)
         return pages, int(pages.max())
 
+    def dense(self, step: Step) -> bool:
+        pages, most = step.memo(("pages", type(self), self.page), lambda: self.begun_pages(step))
+        by_quota = type(self).allowed is Selecting.allowed
+        return most <= self.quota if by_quota else bool((pages <= self.allowed(step.seen)).all())
+
+    def check(self, step: Step) -> None:
+        self.spend(step.longest if self.dense(step) else self.quota * self.page)
+
+    def step(
+        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
+    ) -> Tensor:
+        assert self.store is not None
+        table, read = self.selected(q, k, v, scaling, counts)
+        if table is None or read is None:
+            return gpu.attend(counts, self.store, q, k, v, scaling)
+        self.traces = table, read
+        store = replace(self.store, place="table")
+        pages = gpu.Pages(store.keys, store.values, table, read, self.page)
+        return gpu.attend(counts, store, q, k, v, scaling, pages=pages)
+
+    def selected(
+        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
+    ) -> tuple[Tensor, Tensor] | tuple[None, None]:
+        """Store the new token, and the pages to read as `gpu.Pages` has them; Nones where dense."""
+        raise NotImplementedError(self.geometry.method)
+
+    def settle(self, step: Step) -> bool:
+        self._chosen, self.pages_then = None, self.begun_pages(step)[1]
+        return False
+
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         g = self.geometry
         self.append(k, v, step)
         self.notice(k, step)
         self.chosen = None
-        pages, most = step.memo(("pages", type(self), self.page), lambda: self.begun_pages(step))
-        by_quota = type(self).allowed is Selecting.allowed
-        if most <= self.quota if by_quota else (pages <= self.allowed(step.seen)).all():
+        if self.dense(step):
             self.spend(step.longest)
             return self.attend_all(q, scaling, step)
         scaled = group(q, g.Hkv, scaling)
         choice = self.choose(scaled, step)
         if choice.pages.shape[1] == 1:
             choice = choice.each(lambda x: x.expand(-1, g.Hkv, -1))
-        self.chosen, self.pages_then = choice, most
+        self.chosen, self.pages_then = choice, self.begun_pages(step)[1]
         self.spend(choice.pages.shape[2] * self.page)
         # G query heads share a KV head's set, or each has its own.
         query = scaled.view(step.rows, choice.pages.shape[1], -1, g.D)
@@ -124,15 +166,18 @@ class Selecting(KeepAll):
         return filled * choice.live
 
     def select(self, index: Tensor) -> None:
+        chosen = self.chosen  # of the rows as they are
         super().select(index)
-        if self.chosen is not None:
-            self.chosen = self.chosen.each(lambda x: x.index_select(0, index))
+        if chosen is not None:
+            self.chosen = chosen.each(lambda x: x.index_select(0, index))
 
     def measured(self, seen: Counts) -> Tensor | None:
+        by_length = type(self).reads is not Selecting.reads
+        if by_length and self.traces and self.traces[0].shape[1] == self.geometry.Hkv:
+            return None
         if self.chosen is None:
             return None
         pages, live = self.chosen.pages, self.chosen.live
-        by_length = type(self).reads is not Selecting.reads
         if by_length and pages.shape[1] == self.geometry.Hkv:
             return None
         seen_tokens = devices.put(seen, pages.device)
@@ -140,8 +185,8 @@ class Selecting(KeepAll):
         # What several heads of a group read costs once. A row replaced since the choice may have
         # been longer than all that are left.
         begun = max(self.pages_then, int(self.pages(seen).max()))
-        hit = torch.zeros(*pages.shape[:2], begun, dtype=torch.bool, device=pages.device)
-        hit.scatter_(2, pages, live)
+        hit = torch.zeros(*pages.shape[:2], begun, dtype=torch.int8, device=pages.device)
+        hit = hit.scatter_add_(2, pages, live.to(torch.int8)) > 0
         read = hit.view(len(hit), self.geometry.Hkv, -1, begun).any(2).sum(1)
         first = torch.arange(begun, device=pages.device) * self.page
         cost = (read * (seen_tokens[:, None] - first).clamp_(0, self.page)).sum(1)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attention.core.kernels import dense, group
 from attention.core.step import Counts, Step
-from attention.engines import QKV
+from attention.engines import QKV, gpu
 from attention.errors import InvalidValue
 from attention.layers.layer import Geometry, KeepAll, Layer, Method
 
@@ -32,12 +32,18 @@ class SlidingLayer(Layer):
     Unlike in `window` a prompt's queries see no more than the window either.
     """
 
+    on_device = True
+
     def __init__(self, geometry: Geometry, backend: Method) -> None:
         super().__init__(geometry, backend)
         assert geometry.model_window is not None
         self.window = geometry.model_window
         self.k = self.slots("k", (geometry.D,), limit=self.window)
         self.v = self.slots("v", (geometry.D,), limit=self.window)
+
+    def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
+        first = counts.number("nothing stays")
+        return self.store_of(self.k, self.v, counts.seen, self.window, "ring", first=first)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         g, occupancy = self.geometry, step.occupancy(self.window)

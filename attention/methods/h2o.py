@@ -14,6 +14,7 @@ from attention.contract import (
     Counts,
     Dropping,
     Evicting,
+    Eviction,
     Geometry,
     InvalidValue,
     Layer,
@@ -23,6 +24,7 @@ from attention.contract import (
     check_int,
     check_number,
     devices,
+    fixed,
     over_group,
     rotate,
 )
@@ -75,15 +77,21 @@ class H2OLayer(Evicting):
     def least_room(self) -> int:
         return 2 if self.halves else self.backend.heavy + 1
 
-    def stays(self, step: Step) -> Tensor:
-        return step.memo(("recent", self.recent), lambda: step.seen_tokens - self.newest(step) + 1)
-
-    def newest(self, step: Step) -> Tensor | int:
-        """How many of a row's newest tokens stay."""
+    def newest(self, prompt: Counts) -> Counts:
         if not self.keeps_prompt:
-            return self.recent
-        room = self.room(step)
-        return step.tensor(room - (room // 2 if self.halves else self.backend.heavy))
+            return np.full_like(prompt, self.recent)
+        room = np.maximum(self.limit - prompt, 0)
+        return room - (room // 2 if self.halves else self.backend.heavy)
+
+    @property
+    def on_device(self) -> bool:  # type: ignore[override]
+        return self.backend.positions == "absolute"
+
+    def eviction(self, spared: Tensor, recent: Tensor) -> Eviction:
+        following, score = fixed(self.next, self.score)
+        decay, mean = self.backend.decay, self.gqa == "mean"
+        known = ("score", following, spared, recent, score)
+        return Eviction(*known, decay=decay, mean=mean, age=self.backend.normalise == "age")
 
     def placed(self, S: int, stored_tokens: Counts, step: Step) -> Tensor:
         keys = super().placed(S, stored_tokens, step)

@@ -14,6 +14,7 @@ from attention.contract import (
     Backend,
     Choice,
     Counts,
+    DeviceCounts,
     Geometry,
     Layer,
     Paged,
@@ -21,6 +22,8 @@ from attention.contract import (
     Step,
     check_choice,
     check_pages,
+    choices,
+    fixed,
 )
 
 GQA = ("sum", "mean", "max", "query_head")
@@ -32,6 +35,8 @@ class QuestLayer(Paged):
     The bound is then one product: sum of max(q M, q m) = relu(q).M + relu(-q).max(-k), and for the
     sum or mean over a group the queries can be added before it.
     """
+
+    on_device = True
 
     def __init__(self, geometry: Geometry, backend: Quest) -> None:
         super().__init__(geometry, backend, size=2 * geometry.D)
@@ -51,6 +56,20 @@ class QuestLayer(Paged):
             return signed.flatten(1, 2)[:, :, None]
         # A mean ranks as its sum does.
         return signed if self.gqa == "max" else signed.sum(2, keepdim=True)
+
+    def selected(
+        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: DeviceCounts
+    ) -> tuple[Tensor, Tensor] | tuple[None, None]:
+        keys, values, bounds = fixed(self.k, self.v, self.summaries)
+        scores = choices().estimate_pages(
+            q, k, v, scaling, keys, values, bounds, counts.seen, counts.live, self.page, self.gqa
+        )
+        if counts.dense:
+            return None, None
+        table, read = choices().select(
+            scores, counts.seen, counts.live, self.quota - 1, page=self.page
+        )
+        return table, read
 
 
 class ScriptLayer(QuestLayer):

@@ -15,13 +15,17 @@ from attention.contract import (
     QKV,
     Compressing,
     Counts,
+    DeviceCounts,
     Dropping,
     Geometry,
     Slots,
     Step,
+    attend,
     check_choice,
     check_pages,
     check_share,
+    choices,
+    fixed,
     group,
 )
 
@@ -33,6 +37,8 @@ class RaaSLayer(Compressing):
 
     A page's stamp is the largest of its tokens' stamps.
     """
+
+    on_device = True
 
     def __init__(self, geometry: Geometry, backend: RaaS) -> None:
         super().__init__(geometry, backend)
@@ -83,6 +89,16 @@ class RaaSLayer(Compressing):
         occupancy, now = step.holding(self.stored_tokens + 1, "compressing"), step.seen_tokens
         engine = self.geometry.engine
         engine.restamp(self.stamp, probs, occupancy, now, self.page, self.gqa, self.alpha)
+
+    def step(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: DeviceCounts) -> Tensor:
+        assert self.store is not None
+        (stamps,), g, R, store = fixed(self.stamp), self.geometry, len(q), self.store
+        logits = q.new_empty((R, g.Hkv, g.G, store.keys.shape[2]), dtype=torch.float32)
+        lse = q.new_empty((R, g.Hkv, g.G), dtype=torch.float32)
+        out = attend(counts, store, q, k, v, scaling, lse=lse, logits=logits)
+        lengths, live, seen = store.lengths, counts.live, counts.seen
+        choices().restamp(logits, lse, lengths, live, seen, stamps, self.page, self.gqa, self.alpha)
+        return out
 
     def target(self, seen: int, room: int) -> int:  # noqa: ARG002
         return self.limit - self.page + seen % self.page

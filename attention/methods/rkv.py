@@ -28,6 +28,8 @@ GQA = ("max", "mean")
 class RKVLayer(Compressing):
     """Scores are computed anew at each compression."""
 
+    on_device = True
+
     def __init__(self, geometry: Geometry, backend: RKV) -> None:
         super().__init__(geometry, backend, observers=backend.window)
         self.backend = backend

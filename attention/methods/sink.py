@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,17 +13,20 @@ from torch import Tensor
 from attention.contract import (
     QKV,
     Counts,
+    DeviceCounts,
     Dropping,
     Geometry,
     InvalidValue,
     Layer,
     Slots,
     Step,
+    Store,
     Turn,
     check_choice,
     check_int,
     check_prompt,
     dense,
+    devices,
     group,
     rotate,
 )
@@ -69,9 +73,42 @@ class SinkLayer(Layer):
         position = np.where(index < sinks[:, None], index, index + gone)
         return np.where(position < seen[:, None], position, -1)
 
-    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        g, occupancy = self.geometry, step.occupancy(self.limit)
+    @property
+    def on_device(self) -> bool:  # type: ignore[override]
+        return not self.drifts
+
+    def stored(self, counts: DeviceCounts) -> Store:
+        self.first_as_roped(range(len(self.sinks)))
+        turn = self.geometry.rope.table(counts.tokens, self.k.data) if self.turns else None
+        more = {"first": counts.number("sinks"), "turn": turn}
+        return self.store_of(self.k, self.v, counts.seen, self.limit, "ring", **more)
+
+    def row_numbers(self, prompts: Counts) -> dict[str, Counts]:  # noqa: ARG002
+        return {"sinks": self.sinks}
+
+    def first_as_roped(self, rows: Sequence[int], back: bool = False) -> None:
+        """The sink keys as the model roped them take their slots, or come `back` from there."""
+        if self.first is None:
+            return
+        most = min(int(self.sinks.max(initial=0)), self.k.capacity)
+        self.first.fit(most)
+        own = np.zeros((len(self.sinks), most), dtype=np.bool_)
+        own[rows] = np.arange(most) < self.sinks[rows, None]
+        own_slots = devices.put(own, self.geometry.device)[:, None, :, None]
+        first, there = (slots.data[:, :, :most] for slots in (self.first, self.k))
+        target, source = (first, there) if back else (there, first)
+        target.copy_(torch.where(own_slots, source, target))
+
+    def restore(self) -> None:
+        self.first_as_roped(range(len(self.sinks)), back=True)
+
+    def check(self, step: Step) -> None:
         self.take_prompts(step)
+        self.spend(min(step.longest, self.limit))
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        self.check(step)
+        g, occupancy = self.geometry, step.occupancy(self.limit)
         if self.place is not None:
             self.drift(self.place, step)
         if self.k.capacity < occupancy.most:
@@ -83,7 +120,6 @@ class SinkLayer(Layer):
         if self.place is not None:
             at = step.flat(here, 1, self.place.capacity, "ring")
             g.engine.put(self.place, at, step.positions()[:, None, :, None])
-        self.spend(occupancy.most)
         if step.memo("new sinks", lambda: bool((step.past < self.sinks).any())):
             self.remember(self.k.data, step)
         self.turn_sinks(step.seen, step)
@@ -220,6 +256,8 @@ class SinkLayer(Layer):
         assert isinstance(source, SinkLayer)
         self.sinks = self.sinks.copy()
         self.sinks[rows.cpu().numpy()] = source.sinks[source_rows.cpu().numpy()]
+        if self.store is not None:
+            self.first_as_roped(rows.tolist())
 
     def clear(self, rows: Tensor) -> None:
         super().clear(rows)

@@ -29,6 +29,8 @@ GQA = ("sum", "mean", "max")
 class SnapKVLayer(Compressing):
     """Scores are computed anew at each compression."""
 
+    on_device = True
+
     def __init__(self, geometry: Geometry, backend: SnapKV) -> None:
         super().__init__(geometry, backend, observers=backend.window)
         self.kernel, self.gqa = backend.kernel, backend.gqa

@@ -7,11 +7,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from attention.contract import Dropping, Evicting, Step, over_group
+from attention.contract import Dropping, Evicting, Eviction, Step, fixed, over_group
 
 
 class TOVALayer(Evicting):
     """Nothing is remembered: the last query's probabilities decide at once."""
+
+    on_device = True
 
     def counts(self, step: Step) -> Tensor:
         return step.newest(1)
@@ -22,6 +24,10 @@ class TOVALayer(Evicting):
 
     def worth(self, S: int, step: Step) -> Tensor:  # noqa: ARG002
         return self.last[:, :, :S]
+
+    def eviction(self, spared: Tensor, recent: Tensor) -> Eviction:
+        (following,) = fixed(self.next)
+        return Eviction("last", following, spared, recent, shared=True, mean=True)
 
 
 @dataclass(frozen=True, kw_only=True)

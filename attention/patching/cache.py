@@ -14,7 +14,7 @@ from transformers import Cache
 from attention.core import devices
 from attention.core.compiling import uncompiled
 from attention.core.step import Counts, Step
-from attention.engines import select
+from attention.engines import gpu, select
 from attention.errors import InvalidValue, check_int
 from attention.layers.layer import Geometry, Layer, Method
 from attention.layers.sliding import DraftedLayer
@@ -56,6 +56,8 @@ class AttentionCache(StateCache):
         self.states.clear()
         self.columns = 0
         self._rows = RowCounts()
+        self.counts: gpu.DeviceCounts | None = None  # while `step` may run
+        self._written: RowCounts | None = None  # the rows that these are of
         self._step: Step | None = None
         self._done = 0  # layers of the current forward that have run
         self._running = False  # whether a forward of a model with other states has begun
@@ -295,6 +297,8 @@ class AttentionCache(StateCache):
         if index == 0:
             if self._step is not None:
                 self._idle()
+            if self.counts is not None:
+                self.release()
             rows = self._rows if self.layers else self._rows.before(len(q))
             self._step = open_step(
                 q, mask, position_ids, rows, self.columns, self._drafts, self._dense
@@ -317,6 +321,80 @@ class AttentionCache(StateCache):
             self.columns += step.T
             self._step = None
         return out
+
+    # Steps whose lengths are on the device
+
+    @property
+    def refusal(self) -> str | None:
+        """Why decode steps need numbers of the host; None where they do not."""
+        if not self.layers:
+            return "no prompt was read"
+        engine = self.layers[0].geometry.engine.name
+        if engine != "triton":
+            return f"the engine {engine} takes lengths from the host"
+        rows = self._rows
+        if not (rows.seen >= np.maximum(rows.prompts, 1)).all():
+            return "a prompt has not been read to its end"
+        bound = next((x for x in self.layers if not x.steps), None)
+        return None if bound is None else f"{type(bound).__name__} takes lengths from the host"
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def reserve(self, rows: int, tokens: int) -> None:
+        """Let the state lie at fixed addresses, with room for so many rows of so many tokens.
+
+        A forward of the model itself, or more of either, lets it move again.
+        """
+        if self.counts is not None:
+            self.release()
+        device = self.layers[0].geometry.device
+        self.counts, self._written = gpu.DeviceCounts(rows, tokens, device), None
+        for layer in self.layers:
+            layer.reserve(self.counts)
+
+    def release(self) -> None:
+        """Let the state move again."""
+        self.counts = None
+        for layer in self.layers:
+            layer.release()
+
+    def open_step(self, rows: int) -> tuple[Step, gpu.DeviceCounts]:
+        """A decode step of all rows, checked, and what kernels need, with room for `rows` of them.
+
+        Raises:
+            BudgetExceeded: before anything changed.
+        """
+        self._idle()
+        seen, prompts = self._rows.seen, self._rows.prompts
+        step = Step(seen, np.ones_like(seen), 1, self.layers[0].geometry.device, prompts)
+        for layer in self.layers:
+            layer.check(step)
+        counts, moved = self.counts, self._rows is not self._written
+        fits = counts is not None and counts.rows >= rows and counts.tokens >= step.longest
+        if moved and fits:  # rows came, went or were cut
+            state = [slots for layer in self.layers for slots in layer.state.values()]
+            fits = all(slots.fixed is not None for slots in state)
+        if counts is None or not fits:
+            had = (counts.rows, counts.tokens) if counts is not None else (0, 0)
+            rows, tokens = map(max, (rows, step.longest), had, self.session.room)
+            self.reserve(rows, 1 << max(tokens - 1, 1023).bit_length())
+            counts, moved = self.counts, True
+            assert counts is not None
+        if moved:
+            numbers = [layer.row_numbers(prompts) for layer in self.layers]
+            counts.write(seen, {name: x for each in numbers for name, x in each.items()})
+        counts.dense = all(layer.dense(step) for layer in self.layers)
+        return step, counts
+
+    def close_step(self, step: Step, traces: Sequence[tuple[Tensor, ...]]) -> None:
+        """The step has been launched, and left `traces`: every row has one token more."""
+        moved = False
+        for layer, trace in zip(self.layers, traces, strict=True):
+            layer.traces = trace
+            moved |= layer.settle(step)
+        self._rows = self._rows.after(step, True)
+        self._written = None if moved else self._rows
+        self.columns += 1
 
     def _in_turn(self, step: Step) -> bool:
         """Whether the last token of every row of a longer forward was read by a decode query."""

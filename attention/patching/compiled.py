@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 
 from attention.patching.attention_op import VERSION, constants, exported, operator, refusal
 from attention.patching.cache import AttentionCache
+from attention.patching.captured import CapturedStep
 from attention.patching.decode_step import DecodeStep, NotCompiled, probe, quiet
 from attention.patching.graphed import GRAPHS, graphed
 from attention.patching.lengths import following
@@ -83,7 +84,7 @@ def compiled(
         raise NotCompiled(reason)
     name = key(model, wanted)
     if graphs is not None:
-        return graphed(model, cache, graphs, name, states=wanted, make=make)
+        return graphed(model, cache, graphs, name, states=wanted, make=make, kind=CapturedStep)
     cache_folder = folder()
     path = cache_folder / f"{name}.pt2"
     operator()

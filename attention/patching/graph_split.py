@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,9 +46,21 @@ class CutStep:
     extra: dict[fx.Node, Tensor]
     outputs: list[fx.Node]
 
+    @property
+    def whole(self) -> Piece:
+        """All of it as one piece."""
+        nodes = [n for part in self.parts for n in getattr(part, "nodes", [part])]
+        return Piece(nodes, self.outputs)
 
-def computed(piece: Piece, values: Mapping[fx.Node, Any]) -> list[Any]:
-    """What a piece gives; what it needs for that alone is let go as soon as it can be."""
+
+def computed(
+    piece: Piece, values: Mapping[fx.Node, Any], attend: Callable[..., Tensor] | None = None
+) -> list[Any]:
+    """What a piece gives; what it needs for that alone is let go as soon as it can be.
+
+    Args:
+        attend: what is called in the place of the attention operator; None for itself.
+    """
     own: dict[fx.Node, Any] = {}
     left = {node: len(node.users) for node in piece.nodes}
     for node in piece.gives:
@@ -56,7 +68,8 @@ def computed(piece: Piece, values: Mapping[fx.Node, Any]) -> list[Any]:
     for node in piece.nodes:
         arguments = fx.node.map_arg(node.args, lambda n: own[n] if n in own else values[n])
         options = fx.node.map_arg(node.kwargs, lambda n: own[n] if n in own else values[n])
-        target: Any = node.target
+        attends = attend is not None and node.target is operator()
+        target: Any = attend if attends else node.target
         own[node] = target(*arguments, **options)
         for used in (*node.all_input_nodes, node):
             if used in left:

@@ -159,11 +159,6 @@ class GraphedStep(DecodeStep):
         """Whether a weight has other memory than when it was bound."""
         return any(weight.replaced for weight in self._weights.values())
 
-    @property
-    def sizes(self) -> list[int]:
-        """Numbers of rows that are captured."""
-        return sorted(self._captured)
-
     @torch.inference_mode(False)
     @torch.no_grad()
     def run(self, ids: Tensor, positions: Tensor) -> Sequence[Tensor]:
@@ -295,6 +290,7 @@ def graphed(
     *,
     states: tuple[str, ...] = (),
     make: bool = True,
+    kind: type[GraphedStep] = GraphedStep,
 ) -> GraphedStep | None:
     """A model's step as graphs; made where none is kept, and kept as long as the model lives.
 
@@ -319,7 +315,7 @@ def graphed(
         except EXPORT_ERRORS as error:
             raise NotCompiled.because(error) from error
         try:
-            step = GraphedStep(program, model, made(model.device), states)
+            step = kind(program, model, made(model.device), states)
             probe(step, model, cache)
         except RuntimeError as error:  # of the device
             raise NotCompiled.because(error) from error

@@ -22,6 +22,8 @@ class Session:
         rope, still = rope_of(model), Rope(Still())
         self.ropes = tuple(still if turns == "none" else rope for turns in anatomy.turns)
         self.open = True
+        # Rows and tokens of a row for which captured steps reserve memory at least.
+        self.room = (0, 0)
         self._full = full
         self._full_session: Session | None = None
 

@@ -48,6 +48,12 @@ def step_of(
         caps = sum(request.max_new_tokens or 0 for request in requests)
         layers = model.config.num_hidden_layers
         make = pays(layers, caps / options.batch_size, device=device)
+    lengths = [
+        len(request.prompt_ids) + len(request.forced) + (request.max_new_tokens or 0)
+        for request in requests
+    ]
+    # A row whose text has ended may be stepped twice more before the host knows.
+    cache.session.room = min(options.batch_size, len(requests)), max(lengths, default=0) + 2
     try:
         return compiled(model, cache, states=states, wait=wanted, make=make)
     except NotCompiled as error:

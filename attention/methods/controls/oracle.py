@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from attention.contract import (
@@ -13,13 +14,16 @@ from attention.contract import (
     Backend,
     Choice,
     Counts,
+    DeviceCounts,
     Geometry,
     InvalidValue,
     Layer,
     Selecting,
     Step,
+    attend,
     check_choice,
     check_number,
+    choices,
     devices,
 )
 
@@ -28,6 +32,8 @@ GQA = ("sum", "mean", "max")
 
 class OracleLayer(Selecting):
     """Pages of one token."""
+
+    on_device = True
 
     def __init__(self, geometry: Geometry, backend: Oracle) -> None:
         super().__init__(geometry, backend)
@@ -42,6 +48,19 @@ class OracleLayer(Selecting):
             self.looking(q), step.occupancy(), self.quota, largest=self.gqa == "max"
         )
         return Choice(slots, counts > 0, counts)
+
+    def selected(
+        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: DeviceCounts
+    ) -> tuple[Tensor, Tensor] | tuple[None, None]:
+        if counts.dense or self.store is None:
+            return None, None
+        g, R = self.geometry, len(q)
+        logits = q.new_empty((R, g.Hkv, g.G, self.store.keys.shape[2]), dtype=torch.float32)
+        lse = q.new_empty((R, g.Hkv, g.G), dtype=torch.float32)
+        attend(counts, self.store, q, k, v, scaling, lse=lse, logits=logits)
+        most = {"lse": lse, "largest": self.gqa == "max"}
+        table, read = choices().select(logits, counts.seen, counts.live, self.quota - 1, **most)
+        return table, read
 
     def looking(self, q: Tensor) -> QKV:
         """The query and all it may read."""

@@ -9,13 +9,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.contract import AUTO, Dropping, Evicting, Geometry, Step, check_int
+from attention.contract import (
+    AUTO,
+    Counts,
+    Dropping,
+    Evicting,
+    Eviction,
+    Geometry,
+    Step,
+    check_int,
+    fixed,
+)
 
 WORD = 0xFFFFFFFF
 
 
 class RandomLayer(Evicting):
     """A token's number follows from its position, so nothing is remembered of tokens."""
+
+    on_device = True
 
     def __init__(self, geometry: Geometry, backend: Random) -> None:
         super().__init__(geometry, backend)
@@ -47,15 +59,19 @@ class RandomLayer(Evicting):
     def least_room(self) -> int:
         return 2 if self.halves else max(self.recent, 2)
 
-    def stays(self, step: Step) -> Tensor:
-        return step.memo(("recent", self.recent), lambda: step.seen_tokens - self.newest(step) + 1)
-
-    def newest(self, step: Step) -> Tensor | int:
-        """How many of a row's newest tokens stay."""
+    def newest(self, prompt: Counts) -> Counts:
         if not (self.keeps_prompt and self.halves):
-            return self.recent
-        first = np.maximum(step.prompt, self.sinks)
-        return step.tensor(np.maximum((self.limit - first) // 2, 1))
+            return np.full_like(prompt, self.recent)
+        newest: Counts = np.maximum((self.limit - np.maximum(prompt, self.sinks)) // 2, 1)
+        return newest
+
+    def spared(self, prompt: Counts) -> Counts:
+        first: Counts = np.maximum(super().spared(prompt), self.sinks)
+        return first
+
+    def eviction(self, spared: Tensor, recent: Tensor) -> Eviction:
+        (following,) = fixed(self.next)
+        return Eviction("number", following, spared, recent, numbers=self.head[:, 0].contiguous())
 
 
 def usual(budget: int, first: int) -> int:

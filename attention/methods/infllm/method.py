@@ -15,14 +15,21 @@ from attention.contract import (
     AttentionOutput,
     Backend,
     Counts,
+    DeviceCounts,
+    Eviction,
     Geometry,
     InvalidValue,
     Layer,
+    Pages,
     Step,
+    Store,
     Turn,
+    attend,
     check_choice,
     check_int,
+    choices,
     dense_with_mass,
+    fixed,
     group,
     logits,
     rotate,
@@ -46,8 +53,63 @@ class InfLLMLayer(Blocks):
         self.absolute = backend.far_position == "absolute"
         # The position of a query for keys at position 0.
         self.far_end = range(self.n_local - 1, self.n_local)
-        # Pages read by the last decode query and tokens read of each, (B, sets, U); None for all.
-        self.chosen: tuple[Tensor, Tensor] | None = None
+        self._chosen: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def chosen(self) -> tuple[Tensor, Tensor] | None:
+        """Pages read by the last decode query, tokens read of each, (B, sets, U); None for all."""
+        if self._chosen is None and self.traces:
+            pages, read = (x[: len(self.near_k.data), : self.sets] for x in self.traces)
+            first = torch.arange(pages.shape[2], device=read.device) * self.block
+            counts = (read[..., None] - first).clamp_(0, self.block)
+            own = (self.n_init - first[: self.init_pages]).clamp_(max=self.block)
+            counts[..., : self.init_pages] = counts[..., : self.init_pages].minimum(own)
+            self._chosen = pages.long().masked_fill(counts == 0, 0), counts
+        return self._chosen
+
+    @chosen.setter
+    def chosen(self, choice: tuple[Tensor, Tensor] | None) -> None:
+        self._chosen, self.traces = choice, ()
+
+    # Steps whose lengths are on the device
+
+    @property
+    def on_device(self) -> bool:  # type: ignore[override]
+        return not self.absolute and self.n_local >= -self.n_init % self.block
+
+    def dense(self, step: Step) -> bool:
+        return step.longest <= self.n_local
+
+    def check(self, step: Step) -> None:
+        self.spend(int(self.reads(step.seen).max()))
+
+    def stored(self, counts: DeviceCounts) -> Store:
+        self.geometry.rope.table(counts.tokens, self.near_k.data)  # before `step` asks for it
+        learns = Eviction("mass", memory=fixed(self.mass)[0])
+        near = (self.near_k, self.near_v, counts.seen, self.n_local)
+        return self.store_of(*near, "stored", eviction=learns)
+
+    def step(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: DeviceCounts) -> Tensor:
+        assert self.store is not None
+        near, parts = (self.near_k, self.near_v, self.mass), self.parts
+        pages = fixed(*near, self.far_k, self.far_v, self.left_mass, self.means)
+        far, turn = choices().Far(*pages), self.geometry.rope.table(counts.tokens, pages[3])
+        seen, live, spare = counts.seen, counts.live, -parts.n_init % parts.block
+        scores = choices().estimate_blocks(
+            q, k, v, scaling, far, turn, seen, live, parts.n_init, parts.repr_topk
+        )
+        if counts.dense:
+            return attend(counts, self.store, q, k, v, scaling)
+        options = {"page": parts.block, "n_init": parts.n_init, "window": parts.n_local}
+        self.traces = table, read = choices().select(
+            scores, seen, live, parts.topk, heads=self.geometry.Hkv, **options
+        )
+        source = (far.far_k, far.far_v, table, read, parts.block, parts.n_init, spare, turn)
+        return attend(counts, self.store, q, k, v, scaling, pages=Pages(*source))
+
+    def settle(self, step: Step) -> bool:  # noqa: ARG002
+        self._chosen = None
+        return False
 
     # Decode
 
@@ -206,9 +268,10 @@ class InfLLMLayer(Blocks):
         return row_lists(positions, live).expand(self.geometry.Hkv, -1)
 
     def select(self, index: Tensor) -> None:
+        chosen = self.chosen  # of the rows as they are
         super().select(index)
-        if self.chosen is not None:
-            pages, counts = self.chosen
+        if chosen is not None:
+            pages, counts = chosen
             self.chosen = pages.index_select(0, index), counts.index_select(0, index)
 
 
@@ -217,6 +280,8 @@ class SparsePrefill(InfLLMLayer):
 
     Rows are processed one after the other: where a block of queries ends depends on the row.
     """
+
+    on_device = InfLLMLayer.on_device
 
     def __init__(self, geometry: Geometry, backend: InfLLM) -> None:
         super().__init__(geometry, backend)

@@ -8,6 +8,9 @@ from typing import Any
 
 _DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 _FLOATS = ("out", "sums", "parts", "part_sums", "probs", "vectors", "data", "worth")
+_FLOATS += ("part", "logits", "memory", "cos", "sin", "lse")
+_INTEGERS = ("seen", "live", "lengths", "at", "position", "table", "read", "reads")
+_INTEGERS += ("spared", "recent")
 #: NVIDIA's A100 and H100.
 CAPABILITIES = (80, 90)
 #: Bytes of shared memory that the smallest of the GPUs that are supported has for a program.
@@ -22,7 +25,9 @@ def compiled() -> int:
     import torch
     import triton
 
+    from attention.engines import gpu_kernels
     from attention.engines import triton_kernels as kernels
+    from attention.engines.gpu import warps
     from attention.engines.triton import tiles
     from lil.serving.blocks.worth_kernel import compared_blocks, rows_of
 
@@ -45,6 +50,45 @@ def compiled() -> int:
             shared = _shared_memory(kernel, short, constants, capability)
             wrong += shared > SHARED
             print(f"sm_{capability} {name} D {D} {what}: {shared}", flush=True)
+    for capability, (name, short), D in product(CAPABILITIES, _DTYPES.items(), (64, 128, 256)):
+        dtype = getattr(torch, name)
+        tile, H = tiles(4, D, dtype), 2
+        common = {"H": H, "M": 4, "D": D, "WIDTH": tile.WIDTH, "TILE": tile.SLOTS}
+        off = ("POSITIONS", "MEMORY", "OBSERVERS", "TURN", "LOGITS", "FIRST", "SPARE")
+        plain = dict.fromkeys(off, 0)
+        plain |= {"SHARED": 1, "PAGE": 16, "COUNT": False, "WIDEN": False, "ROWS": tile.ROWS}
+        for what, own in {
+            "append": {"PLACE": "append", "POSITIONS": True, "OBSERVERS": 32},
+            "ring": {"PLACE": "ring", "TURN": D},
+            "next": {"PLACE": "next", "POSITIONS": True, "MEMORY": 1, "LOGITS": True},
+            "table": {"PLACE": "table", "TURN": D, "FIRST": 5, "SPARE": 11},
+        }.items():
+            constants = common | plain | own
+            shared = _shared_memory(
+                gpu_kernels.attend, short, constants, capability, warps=warps(dtype)
+            )
+            wrong += shared > SHARED
+            print(f"sm_{capability} {name} D {D} attend {what}: {shared}", flush=True)
+        plain = dict.fromkeys(("TABLE", "SINKS", "LSE", "MEAN", "AGE"), False)
+        plain |= {
+            "SLOTS": True,
+            "MEMORY": 0,
+            "HEADS": 1,
+            "DECAY": 1.0,
+            "SPLITS": 128,
+            "BLOCK": 1024,
+        }
+        for worth, own in {
+            "": {"SINKS": True, "LSE": True, "TABLE": True},
+            "mass": {"MEMORY": 1, "TABLE": True},
+            "score": {"MEMORY": 4, "AGE": True, "DECAY": 0.5},
+            "last": {"HEADS": H, "MEAN": True},
+            "number": {},
+        }.items():
+            constants = common | plain | {"WORTH": worth} | own
+            shared = _shared_memory(gpu_kernels.merge, short, constants, capability)
+            wrong += shared > SHARED
+            print(f"sm_{capability} {name} D {D} merge {worth or 'alone'}: {shared}", flush=True)
     for capability, size, M in product(CAPABILITIES, (48, 256, 1024), (1, 4)):
         width, rows = rows_of(size)
         constants = {"M": M, "SIZE": size, "WIDTH": width, "ROWS": rows}
@@ -55,18 +99,24 @@ def compiled() -> int:
     return 1 if wrong else 0
 
 
-def _shared_memory(kernel: Any, dtype: str, constants: dict[str, Any], capability: int) -> int:
+def _shared_memory(
+    kernel: Any, dtype: str, constants: dict[str, Any], capability: int, warps: int = 4
+) -> int:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     names = list(kernel.arg_names)
     given = {name: _type(name, dtype) for name in names}
+    if "part" in names:  # `parts` counts them
+        given["parts"] = "i32"
     signature = {name: "constexpr" if name in constants else given[name] for name in names}
     aligned = [
         i
         for i, name in enumerate(names)
-        if signature[name].startswith("*") or name in ("k_b", "k_h", "k_s", "v_b", "v_h", "v_s")
+        if signature[name].startswith("*")
+        or name in ("k_b", "k_h", "k_s", "v_b", "v_h", "v_s")
+        or name in ("q_r", "q_h", "k_r", "v_r", "capacity")
     ]
     source = ASTSource(
         fn=kernel,
@@ -74,14 +124,19 @@ def _shared_memory(kernel: Any, dtype: str, constants: dict[str, Any], capabilit
         constexprs={(names.index(name),): value for name, value in constants.items()},
         attrs={(i,): [["tt.divisibility", 16]] for i in aligned},
     )
-    made = triton.compile(source, target=GPUTarget("cuda", capability, 32))
+    options = {"num_warps": warps}
+    made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     assert made.asm["cubin"], "machine code"
     return int(made.metadata.shared)
 
 
 def _type(name: str, dtype: str) -> str:
-    if name in ("q", "k", "v", "sinks"):
+    if name in ("q", "k", "v", "sinks", "keys", "values", "queries"):
         return f"*{dtype}"
-    if name in ("pages", "counts", "blocks"):
+    if name in ("pages", "counts", "blocks", "following", "numbers"):
         return "*i64"
+    if name in _INTEGERS:
+        return "*i32"
+    if name == "scaling":
+        return "fp32"
     return "*fp32" if name in _FLOATS else "i32"

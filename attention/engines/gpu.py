@@ -1,0 +1,289 @@
+"""Decode attention in two launches a layer, with every length on the device.
+
+Nothing here depends on how long a row is: the same kernels run on the same memory in every step, so
+that a whole step can be captured as a CUDA graph (`attention.patching.captured`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attention.core import devices
+from attention.core.ropes import Turn
+from attention.core.step import Counts
+from attention.engines import triton as machine
+from attention.engines.triton import _on, _power_of_two, _processors, _widened, tiles
+
+# Programs wanted for each of a GPU's processors; more splits than that are not worth joining.
+_PROGRAMS, _MOST_SPLITS = 2, 128
+# Slots that a program looks at at once where it chooses which token is lost.
+_BLOCK = 1024
+# In the interpreter, so that short tests have several tiles and blocks.
+_INTERPRETED_TILE, _INTERPRETED_BLOCK = 16, 32
+
+
+class DeviceCounts:
+    """What kernels must know of each row, (rows,) int32 at fixed addresses.
+
+    A step reads `seen` and adds `live` to it and to all other lengths when it ends. The host writes
+    them where rows come, go or are cut, and nowhere else.
+
+    Args:
+        rows, tokens: the most rows, and the most tokens of a row.
+
+    Attributes:
+        seen: tokens of each row before the step.
+        live: 1 for rows that are stepped, 0 for places that are free.
+        numbers: what layers need in addition, by name.
+        lengths: which of `numbers` grow by one with every token.
+        reads: where kernels count the slots that they read, (R, H, parts) by layer, rows of a step
+            and whether pages are read; None where they do not.
+        dense: whether layers that choose read all in this step.
+    """
+
+    def __init__(self, rows: int, tokens: int, device: torch.device) -> None:
+        self.rows, self.tokens, self.device = rows, tokens, device
+        self.seen, self.live = self._zeros(), self._zeros()
+        self.numbers: dict[str, Tensor] = {}
+        self.lengths: set[str] = set()
+        self.reads: dict[tuple[int, int, bool], Tensor] | None = None
+        self.dense = True
+
+    def _zeros(self) -> Tensor:
+        return torch.zeros(self.rows, dtype=torch.int32, device=self.device)
+
+    def number(self, name: str, grows: bool = False) -> Tensor:
+        """A number of each row, 0 until it is written; `grows` where it is a length."""
+        if grows:
+            self.lengths.add(name)
+        return self.numbers.setdefault(name, self._zeros())
+
+    def write(self, seen: Counts, numbers: Mapping[str, Counts]) -> None:
+        """The first rows are live and have these numbers; the others are free."""
+        rows = len(seen)
+        arriving = {"seen": seen, "live": np.ones_like(seen)} | dict(numbers)
+        for name, values in arriving.items():
+            target = self.numbers[name] if name in self.numbers else getattr(self, name)
+            target[:rows].copy_(devices.put(values, self.device, torch.int32))
+            target[rows:].zero_()
+
+    def end_step(self, rows: int) -> None:
+        """Every live row among the first ones has one token more."""
+        for length in (self.seen, *(self.numbers[name] for name in sorted(self.lengths))):
+            length[:rows].add_(self.live[:rows])
+
+
+@dataclass(frozen=True)
+class Eviction:
+    """What a layer remembers of its slots, and how it chooses the token that it drops.
+
+    Attributes:
+        worth: "score", what a slot is remembered to have got; "last", what it got in this step;
+            "number", a number drawn for its position; "mass" where nothing is dropped.
+        following: the slot of the next token, (rows, H, 1).
+        spared, recent: numbers of rows: tokens of lower positions stay, and so many newest ones.
+        memory: (rows, H, C) or (rows, H, C, G), float32; None where nothing is remembered.
+        numbers: of heads, (H,) int64, for "number".
+        shared: whether all heads drop the same token.
+        decay, mean, age: as the parameters of `h2o`.
+    """
+
+    worth: str
+    following: Tensor | None = None
+    spared: Tensor | None = None
+    recent: Tensor | None = None
+    memory: Tensor | None = None
+    numbers: Tensor | None = None
+    shared: bool = False
+    decay: float = 1.0
+    mean: bool = False
+    age: bool = False
+
+    @property
+    def remembered(self) -> int:
+        """Numbers remembered of a slot."""
+        if self.memory is None:
+            return 0
+        return 1 if self.memory.ndim == 3 else self.memory.shape[3]
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where the keys and values of a layer lie, and where the next token goes.
+
+    Attributes:
+        index: of the layer.
+        keys, values: (rows, Hkv, C, D), contiguous.
+        lengths: slots in use before a step, (rows,).
+        limit: slots that are ever in use, at most C.
+        place: "append", behind those in use; "ring", over the oldest one outside the `first`;
+            "next", where `eviction` says; "stored", "table": it is in its slot already, and with
+            "table" pages alone are read.
+        first: slots that a ring leaves alone, (rows,).
+        turn: cos and sin of all positions, where the first slots are read as if they came directly
+            before the ring's oldest one.
+        position: of the token in each slot, (rows, Hkv, C) int32.
+        queries: scaled queries of the newest tokens, slot = position modulo their number,
+            (rows, Hq, observers, D).
+        sink_logits: the model's own further logits, (Hq,).
+    """
+
+    index: int
+    keys: Tensor
+    values: Tensor
+    lengths: Tensor
+    limit: int
+    place: str = "append"
+    first: Tensor | None = None
+    turn: Turn | None = None
+    position: Tensor | None = None
+    queries: Tensor | None = None
+    eviction: Eviction | None = None
+    sink_logits: Tensor | None = None
+
+
+def _kernels() -> Any:
+    """The module of kernels, which imports triton."""
+    return importlib.import_module("attention.engines.gpu_kernels")
+
+
+def choices() -> Any:
+    """`attention.engines.gpu_choice`, which imports triton."""
+    return importlib.import_module("attention.engines.gpu_choice")
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
+    """Start a kernel on the device of its first argument; it reads nothing of a missing one.
+
+    Tests look at what passes here.
+    """
+    first = args[0]
+    with _on(first.device):
+        kernel[grid](*(first if x is None else x for x in args), **constants)
+
+
+def splits(sets: int, capacity: int, tile: int, processors: int) -> int:
+    """Among how many programs the slots of a set are split, however many are in use."""
+    wanted = -(-_PROGRAMS * processors // sets)
+    return max(1, min(wanted, -(-capacity // tile), _MOST_SPLITS))
+
+
+def warps(dtype: torch.dtype) -> int:
+    """Of a program of `attend`: float32 is not multiplied in tensor cores, and takes registers."""
+    return 8 if dtype == torch.float32 else 4
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Pages that a step reads, the new token's among them, or further ones.
+
+    Attributes:
+        keys, values: (rows, Hkv, C, D), contiguous.
+        table: pages of each set, ascending, int32, (R, H, U): H is Hkv, or Hq where each query
+            head has its own.
+        read: how many slots of them are read, int32, (R, H); 0 for a set without any.
+        size: slots of a page.
+        first, spare: behind so many slots of the first pages so many are empty.
+        turn: as in `Store`, where all is read from `limit` - 1 positions further on.
+    """
+
+    keys: Tensor
+    values: Tensor
+    table: Tensor
+    read: Tensor
+    size: int
+    first: int = 0
+    spare: int = 0
+    turn: Turn | None = None
+
+
+def attend(
+    counts: DeviceCounts,
+    store: Store,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scaling: float,
+    *,
+    pages: Pages | None = None,
+    lse: Tensor | None = None,
+    logits: Tensor | None = None,
+) -> Tensor:
+    """Store each row's new token, attend, and choose what is dropped next: two launches.
+
+    Args:
+        q: not scaled, (R, Hq, 1, D), any strides but of D.
+        k, v: (R, Hkv, 1, D), likewise.
+        pages: what is read in addition, in a launch more; or, with place "table", alone.
+        lse: where the logarithms of the sums go, (R, Hq) float32; None for nowhere.
+        logits: where the scaled logits of slots go, (R, H, M, C) float32; None for nowhere.
+
+    Returns:
+        (R, 1, Hq, D); zeros in rows that are not live.
+    """
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    (R, Hq, _, D), Hkv, kernels = q.shape, k.shape[1], _kernels()
+    H = Hkv if pages is None else pages.table.shape[1]
+    M, N, capacity, evicts = Hq // H, R * H, store.keys.shape[2], store.eviction
+    tile, block = tiles(M, D, q.dtype), min(_BLOCK, _power_of_two(capacity))
+    if machine.interpreted():
+        tile, block = tile._replace(SLOTS=_INTERPRETED_TILE), min(block, _INTERPRETED_BLOCK)
+    read = 0 if pages is None else pages.table.shape[2] * pages.size
+    processors, slots = _processors(q.device), store.place != "table"
+    own = splits(N, capacity, tile.SLOTS, processors) if slots else 0
+    parts = own + (0 if pages is None else splits(N, read, tile.SLOTS, processors))
+    part = q.new_empty((N, parts, M, D), dtype=torch.float32)
+    sums = q.new_empty((2, N, parts, M), dtype=torch.float32)
+    if evicts is not None and evicts.worth != "number" and logits is None:
+        logits = q.new_empty((N, M, capacity), dtype=torch.float32)
+    reads = None
+    if counts.reads is not None:
+        fresh = torch.zeros((R, H, parts), dtype=torch.int32, device=q.device)
+        reads = counts.reads.setdefault((store.index, R, pages is not None), fresh)
+    at = store.first if evicts is None else evicts.following
+    memory, remembered = (None, 0) if evicts is None else (evicts.memory, evicts.remembered)
+    sizes = {"H": H, "M": M, "D": D, "WIDTH": tile.WIDTH, "TILE": tile.SLOTS}
+    for source in (store if slots else None, pages):
+        if source is None:
+            continue
+        table = source if isinstance(source, Pages) else None
+        cos, sin = source.turn or (None, None)
+        launch(
+            kernels.attend, (N, parts - own if table else own),
+            q, k, v, q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
+            source.keys, source.values, source.keys.shape[2], store.limit, scaling,
+            counts.seen, counts.live, table.read if table else store.lengths, at,
+            store.position, memory, store.queries,
+            table.table if table else None, table.table.shape[2] if table else 0, cos, sin,
+            part, sums, parts, own if table else 0, logits, reads,
+            SHARED=H // Hkv, PLACE="table" if table else store.place,
+            PAGE=table.size if table else 1, FIRST=table.first if table else 0,
+            SPARE=table.spare if table else 0,
+            POSITIONS=not table and store.position is not None, MEMORY=0 if table else remembered,
+            OBSERVERS=0 if table or store.queries is None else store.queries.shape[2],
+            TURN=0 if cos is None else cos.shape[1], LOGITS=not table and logits is not None,
+            COUNT=reads is not None, WIDEN=_widened(q.dtype), ROWS=tile.ROWS, **sizes,
+            num_warps=warps(q.dtype), num_stages=5 if table else 3,
+        )  # fmt: skip
+    out = q.new_empty((R, 1, Hq, D))
+    launch(
+        kernels.merge, (N, M + (evicts is not None)),
+        part, sums, parts, store.sink_logits,
+        counts.seen, counts.live, store.lengths, store.limit, own, pages.read if pages else None,
+        out, lse, logits, capacity, store.position, memory, at,
+        *((evicts.spared, evicts.recent, evicts.numbers) if evicts else (None, None, None)),
+        SLOTS=slots, TABLE=pages is not None, SINKS=store.sink_logits is not None,
+        LSE=lse is not None, WORTH="" if evicts is None else evicts.worth, MEMORY=remembered,
+        HEADS=H if evicts is not None and evicts.shared else 1,
+        DECAY=1.0 if evicts is None else evicts.decay, MEAN=evicts is not None and evicts.mean,
+        AGE=evicts is not None and evicts.age, SPLITS=_power_of_two(parts, 2), BLOCK=block,
+        **sizes, num_warps=4,
+    )  # fmt: skip
+    return out

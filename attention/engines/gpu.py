@@ -6,10 +6,16 @@ that a whole step can be captured as a CUDA graph (`attention.patching.captured`
 
 from __future__ import annotations
 
+import functools
 import importlib
+import os
+import shutil
+import sysconfig
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,15 +24,79 @@ from torch import Tensor
 from attention.core import devices
 from attention.core.ropes import Turn
 from attention.core.step import Counts
-from attention.engines import triton as machine
-from attention.engines.triton import _on, _power_of_two, _processors, _widened, tiles
 
+# Oldest NVIDIA GPUs that Triton compiles for, as (major, minor).
+_CAPABILITY = (8, 0)
+# Bytes of keys that a program looks at at once; several such tiles fit any GPU's shared memory.
+_TILE_BYTES = 1 << 14
 # Programs wanted for each of a GPU's processors; more splits than that are not worth joining.
 _PROGRAMS, _MOST_SPLITS = 2, 128
 # Slots that a program looks at at once where it chooses which token is lost.
 _BLOCK = 1024
-# In the interpreter, so that short tests have several tiles and blocks.
-_INTERPRETED_TILE, _INTERPRETED_BLOCK = 16, 32
+# In the interpreter, so that short tests have several splits, tiles and blocks.
+_INTERPRETED_PROCESSORS, _INTERPRETED_TILE, _INTERPRETED_BLOCK = 8, 16, 32
+
+
+class Tiles(NamedTuple):
+    """Queries, numbers of a key and slots that one program works on at once."""
+
+    ROWS: int
+    WIDTH: int
+    SLOTS: int
+
+
+def tiles(M: int, D: int, dtype: torch.dtype) -> Tiles:
+    """Of M queries of D numbers; each size is at least 16."""
+    width = power_of_two(D)
+    slots = max(16, min(64, _TILE_BYTES // (width * dtype.itemsize)))
+    return Tiles(min(power_of_two(M), 64), width, slots)
+
+
+def power_of_two(n: int, least: int = 16) -> int:
+    """The next one; 16 is the least that a GPU's matrix units multiply."""
+    return max(least, 1 << (n - 1).bit_length())
+
+
+def interpreted() -> bool:
+    """Whether kernels are computed on the CPU, as triton decides when it is imported."""
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y")
+
+
+def widened(dtype: torch.dtype) -> bool:
+    """Whether products need float32: the interpreter takes bfloat16's bits for integers."""
+    return dtype == torch.bfloat16 and interpreted()
+
+
+def unfit(device: torch.device) -> str | None:
+    """What this machine lacks; None if nothing."""
+    if not torch.cuda.is_available():
+        return "a CUDA device: torch finds none"
+    if torch.version.hip is None:
+        capability = torch.cuda.get_device_capability(device)
+        if capability < _CAPABILITY:
+            least, has = (".".join(map(str, x)) for x in (_CAPABILITY, capability))
+            return f"a GPU of compute capability {least} or higher, not {has}"
+    if "CC" not in os.environ and not any(map(shutil.which, ("gcc", "clang"))):
+        return "a C compiler, with which triton builds what starts its kernels (CC, gcc or clang)"
+    headers = Path(sysconfig.get_paths()["include"])
+    if not (headers / "Python.h").is_file():
+        return f"Python's headers, which that takes, too: there is no {headers / 'Python.h'}"
+    return None
+
+
+def processors(device: torch.device) -> int:
+    """Multiprocessors of a GPU, or what the interpreter is taken for."""
+    return _INTERPRETED_PROCESSORS if device.type == "cpu" else _gpu_processors(device)
+
+
+@functools.cache
+def _gpu_processors(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def on(device: torch.device) -> AbstractContextManager[object]:
+    """Kernels start on the current device, which need not be the one tensors are on."""
+    return nullcontext() if device.type == "cpu" else torch.cuda.device(device)
 
 
 class DeviceCounts:
@@ -165,7 +235,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> 
     Tests look at what passes here.
     """
     first = args[0]
-    with _on(first.device):
+    with on(first.device):
         kernel[grid](*(first if x is None else x for x in args), **constants)
 
 
@@ -232,13 +302,13 @@ def attend(
     (R, Hq, _, D), Hkv, kernels = q.shape, k.shape[1], _kernels()
     H = Hkv if pages is None else pages.table.shape[1]
     M, N, capacity, evicts = Hq // H, R * H, store.keys.shape[2], store.eviction
-    tile, block = tiles(M, D, q.dtype), min(_BLOCK, _power_of_two(capacity))
-    if machine.interpreted():
+    tile, block = tiles(M, D, q.dtype), min(_BLOCK, power_of_two(capacity))
+    if interpreted():
         tile, block = tile._replace(SLOTS=_INTERPRETED_TILE), min(block, _INTERPRETED_BLOCK)
     read = 0 if pages is None else pages.table.shape[2] * pages.size
-    processors, slots = _processors(q.device), store.place != "table"
-    own = splits(N, capacity, tile.SLOTS, processors) if slots else 0
-    parts = own + (0 if pages is None else splits(N, read, tile.SLOTS, processors))
+    number, slots = processors(q.device), store.place != "table"
+    own = splits(N, capacity, tile.SLOTS, number) if slots else 0
+    parts = own + (0 if pages is None else splits(N, read, tile.SLOTS, number))
     part = q.new_empty((N, parts, M, D), dtype=torch.float32)
     sums = q.new_empty((2, N, parts, M), dtype=torch.float32)
     if evicts is not None and evicts.worth != "number" and logits is None:
@@ -269,7 +339,7 @@ def attend(
             POSITIONS=not table and store.position is not None, MEMORY=0 if table else remembered,
             OBSERVERS=0 if table or store.queries is None else store.queries.shape[2],
             TURN=0 if cos is None else cos.shape[1], LOGITS=not table and logits is not None,
-            COUNT=reads is not None, WIDEN=_widened(q.dtype), ROWS=tile.ROWS, **sizes,
+            COUNT=reads is not None, WIDEN=widened(q.dtype), ROWS=tile.ROWS, **sizes,
             num_warps=warps(q.dtype), num_stages=5 if table else 3,
         )  # fmt: skip
     out = q.new_empty((R, 1, Hq, D))
@@ -283,7 +353,7 @@ def attend(
         LSE=lse is not None, WORTH="" if evicts is None else evicts.worth, MEMORY=remembered,
         HEADS=H if evicts is not None and evicts.shared else 1,
         DECAY=1.0 if evicts is None else evicts.decay, MEAN=evicts is not None and evicts.mean,
-        AGE=evicts is not None and evicts.age, SPLITS=_power_of_two(parts, 2), BLOCK=block,
+        AGE=evicts is not None and evicts.age, SPLITS=power_of_two(parts, 2), BLOCK=block,
         **sizes, num_warps=4,
     )  # fmt: skip
     return out

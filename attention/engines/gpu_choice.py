@@ -21,7 +21,7 @@ from torch.nn import functional
 from attention.core.kernels import over_group
 from attention.core.ropes import Turn
 from attention.engines import gpu
-from attention.engines.triton import _power_of_two, _widened, interpreted
+from attention.engines.gpu import interpreted, power_of_two, widened
 from attention.errors import InvalidValue
 
 # Finite: minus infinity less itself is NaN.
@@ -491,7 +491,7 @@ def estimate_pages(
         bound_pages, (R * sets, 1 + -(-P // pages)), *_strided(q, k, v),
         keys, values, keys.shape[2], bounds, scores, P, scaling, seen, live,
         H=sets, SHARED=sets // Hkv, M=Hq // sets, D=D, PAGE=page, LARGEST=gqa == "max",
-        WIDTH=_power_of_two(D), PAGES=pages,
+        WIDTH=power_of_two(D), PAGES=pages,
     )  # fmt: skip
     return scores
 
@@ -517,7 +517,7 @@ def estimate_blocks(
         *far[:5], far.far_k.shape[2], *far[5:], scores, P, *turn, scaling, seen, live,
         H=sets, HEADS=Hkv // sets, M=Hq // Hkv, D=D, WINDOW=far.near_k.shape[2], FIRST=n_init,
         SPARE=-n_init % block, BLOCK=block, TOP=repr_topk, TURN=turn[0].shape[1],
-        WIDTH=_power_of_two(D), PADDED=_power_of_two(block), BLOCKS=blocks,
+        WIDTH=power_of_two(D), PADDED=power_of_two(block), BLOCKS=blocks,
     )  # fmt: skip
     return scores
 
@@ -562,7 +562,7 @@ def select(
         for n in ((heads, columns), (heads,), (sets, chunks, kept))
     )
     for level in (0,) if chunks == 1 else (1, 2):
-        block = (_power_of_two(number), at_once, _power_of_two(chunks * kept))[level]
+        block = (power_of_two(number), at_once, power_of_two(chunks * kept))[level]
         gpu.launch(
             choose, (R * sets, chunks if level == 1 else 1),
             scores, width, lse, lengths, live, most, spared, parts, chunks, table, columns, read,
@@ -586,7 +586,7 @@ def restamp(
         stamps: int32, (rows, H, C).
     """
     R, H, M, C = logits.shape
-    pages, padded = _power_of_two(-(-C // page)), _power_of_two(page, 1)
+    pages, padded = power_of_two(-(-C // page)), power_of_two(page, 1)
     gpu.launch(
         stamp, (R * H,), logits, C, lse, lengths, live, seen, stamps, alpha or 0.0,
         H=H, M=M, PAGE=page, GQA=gqa, HALF=alpha is None, PAGES=pages, PADDED=padded,
@@ -617,7 +617,7 @@ def column_mass(
     """
     (B, Hq, T, D), (H, S) = q.shape, k.shape[1:3]
     G, keys, queries = Hq // H, *((16, 16) if interpreted() else _TILES[q.itemsize])
-    shapes = {"H": H, "M": G, "D": D, "WIDEN": _widened(q.dtype), "WIDTH": _power_of_two(D)}
+    shapes = {"H": H, "M": G, "D": D, "WIDEN": widened(q.dtype), "WIDTH": power_of_two(D)}
     where = (*_strided(q, k, axes=3), lengths, new)
     if lse is None:
         lse = q.new_empty((B, Hq, T), dtype=torch.float32)
@@ -671,7 +671,7 @@ def move(slots: Sequence[Tensor], table: Tensor, read: Tensor, most: Tensor, pag
     """
     for x in slots:
         size = x[0, 0, 0].numel()
-        width = min(_power_of_two(size, 1), 64)
+        width = min(power_of_two(size, 1), 64)
         gpu.launch(
             compact, (read.numel(), -(-size // width)),
             x, x.shape[2], table, table.shape[2], read, most,

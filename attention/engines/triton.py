@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
-import os
-import shutil
-import sysconfig
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from attention.core.step import Occupancy
 from attention.engines.engine import QKV, AttentionOutput, Engine
+from attention.engines.gpu import interpreted, on, power_of_two, processors, tiles, unfit, widened
 
 _NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
-# Oldest NVIDIA GPUs that Triton compiles for, as (major, minor).
-_CAPABILITY = (8, 0)
-# Bytes of keys that a program looks at at once; several such tiles fit any GPU's shared memory.
-_TILE_BYTES = 1 << 14
 # Programs wanted for each of a GPU's processors, and more splits than that are not worth joining.
 _PROGRAMS, _MOST_SPLITS = 2, 64
-# What the interpreter is taken for: enough that short tests split their keys.
-_INTERPRETED_PROCESSORS = 8
 
 
 class TritonEngine(Engine):
@@ -47,7 +36,7 @@ class TritonEngine(Engine):
             if device.type == "cpu" and interpreted():
                 return None
             return f"a model on a CUDA device, not on {device}"
-        return None if interpreted() else _unfit(device)
+        return None if interpreted() else unfit(device)
 
     def attend(
         self, qkv: QKV, occupancy: Occupancy, *, probs: bool = False, lse: bool = False
@@ -65,21 +54,6 @@ class TritonEngine(Engine):
         most = pages.shape[2] * page
         out, sums = _attend(qkv, pages, counts, page, most)
         return AttentionOutput(out, None, sums[2] if lse else None)
-
-
-class _Tiles(NamedTuple):
-    """Sizes of what one program works on at once."""
-
-    ROWS: int
-    WIDTH: int
-    SLOTS: int
-
-
-def tiles(M: int, D: int, dtype: torch.dtype) -> _Tiles:
-    """Queries, numbers of a key and slots that a program multiplies at once; at least 16 each."""
-    width = _power_of_two(D)
-    slots = max(16, min(64, _TILE_BYTES // (width * dtype.itemsize)))
-    return _Tiles(min(_power_of_two(M), 64), width, slots)
 
 
 def division(sets: int, most: int, slots: int, processors: int) -> tuple[int, int]:
@@ -102,7 +76,7 @@ def _attend(
     sink_logits = qkv.sink_logits
     tile = tiles(M, D, q.dtype)
     parts = -(-M // tile.ROWS)
-    splits, each = division(B * H * parts, most, tile.SLOTS, _processors(q.device))
+    splits, each = division(B * H * parts, most, tile.SLOTS, processors(q.device))
     out, sums = torch.empty_like(q), q.new_empty((3, B, H, M), dtype=torch.float32)
     some, some_sums = out, sums
     if splits > 1:
@@ -112,19 +86,19 @@ def _attend(
     lengths_and_strides = (
         (counts, counts.stride(0), 0, 0) if pages is None else (counts, *counts.stride())
     )
-    with _on(q.device):
+    with on(q.device):
         kernels.attend_split[B * H, splits, parts](
             q, k, v, *k.stride()[:3], *v.stride()[:3], *table, *lengths_and_strides,
             q if sink_logits is None else sink_logits.contiguous(),
             some, some_sums, most, each,
             H=H, SHARED=H // Hkv, M=M, D=D, PAGE=page, TABLE=pages is not None,
-            SINKS=sink_logits is not None, ALONE=splits == 1, WIDEN=_widened(q.dtype),
+            SINKS=sink_logits is not None, ALONE=splits == 1, WIDEN=widened(q.dtype),
             **tile._asdict(),
         )  # fmt: skip
         if splits > 1:
             kernels.combine[B * H * M,](
                 some, some_sums, out, sums, splits,
-                M=M, D=D, WIDTH=tile.WIDTH, SPLITS=_power_of_two(splits, 2),
+                M=M, D=D, WIDTH=tile.WIDTH, SPLITS=power_of_two(splits, 2),
             )  # fmt: skip
     return out, sums
 
@@ -134,10 +108,10 @@ def _probabilities(q: Tensor, k: Tensor, lengths: Tensor, most: int, sums: Tenso
     q, k = q.contiguous(), _rowwise(k)
     tile = tiles(M, D, q.dtype)
     probs = q.new_empty((B, H, M, most), dtype=torch.float32)
-    with _on(q.device):
+    with on(q.device):
         kernels.probabilities[B * H, -(-most // tile.SLOTS), -(-M // tile.ROWS)](
             q, k, *k.stride()[:3], lengths, lengths.stride(0), sums, probs, most,
-            H=H, SHARED=H // Hkv, M=M, D=D, WIDEN=_widened(q.dtype), **tile._asdict(),
+            H=H, SHARED=H // Hkv, M=M, D=D, WIDEN=widened(q.dtype), **tile._asdict(),
         )  # fmt: skip
     return probs
 
@@ -150,48 +124,3 @@ def _kernels() -> Any:
 def _rowwise(x: Tensor) -> Tensor:
     """Rows, heads and slots may lie anywhere, the numbers of a slot follow each other."""
     return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def _power_of_two(n: int, least: int = 16) -> int:
-    """The next one; 16 is the least that a GPU's matrix units multiply."""
-    return max(least, 1 << (n - 1).bit_length())
-
-
-def interpreted() -> bool:
-    """Whether kernels are computed on the CPU, as triton decides when it is imported."""
-    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y")
-
-
-def _widened(dtype: torch.dtype) -> bool:
-    return dtype == torch.bfloat16 and interpreted()
-
-
-def _unfit(device: torch.device) -> str | None:
-    """What this machine lacks; None if nothing."""
-    if not torch.cuda.is_available():
-        return "a CUDA device: torch finds none"
-    if torch.version.hip is None:
-        capability = torch.cuda.get_device_capability(device)
-        if capability < _CAPABILITY:
-            least, has = (".".join(map(str, x)) for x in (_CAPABILITY, capability))
-            return f"a GPU of compute capability {least} or higher, not {has}"
-    if "CC" not in os.environ and not any(map(shutil.which, ("gcc", "clang"))):
-        return "a C compiler, with which triton builds what starts its kernels (CC, gcc or clang)"
-    headers = Path(sysconfig.get_paths()["include"])
-    if not (headers / "Python.h").is_file():
-        return f"Python's headers, which that takes, too: there is no {headers / 'Python.h'}"
-    return None
-
-
-def _processors(device: torch.device) -> int:
-    return _INTERPRETED_PROCESSORS if device.type == "cpu" else _gpu_processors(device)
-
-
-@functools.cache
-def _gpu_processors(device: torch.device) -> int:
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
-
-
-def _on(device: torch.device) -> AbstractContextManager[object]:
-    """Kernels start on the current device, which need not be the one tensors are on."""
-    return nullcontext() if device.type == "cpu" else torch.cuda.device(device)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attention.engines import ENGINES
-from attention.engines.triton import interpreted
+from attention.engines.gpu import interpreted
 from lil.penalties._lz_state import LZState, LZTables
 
 

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import attention
 import lil
 from attention.engines import gpu
-from attention.engines.triton import interpreted
+from attention.engines.gpu import interpreted
 from attention.patching.compiled import compiled
 from attention.patching.graphed import padded
 from attention.testing.driving import prefill, step, text, tiny_model

@@ -27,8 +27,7 @@ def compiled() -> int:
 
     from attention.engines import gpu_kernels
     from attention.engines import triton_kernels as kernels
-    from attention.engines.gpu import warps
-    from attention.engines.triton import tiles
+    from attention.engines.gpu import tiles, warps
     from lil.serving.blocks.worth_kernel import compared_blocks, rows_of
 
     print(f"triton {triton.__version__}; shared memory in bytes")

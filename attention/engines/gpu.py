@@ -219,14 +219,60 @@ class Store:
     sink_logits: Tensor | None = None
 
 
-def _kernels() -> Any:
-    """The module of kernels, which imports triton."""
-    return importlib.import_module("attention.engines.gpu_kernels")
+@dataclass(frozen=True)
+class Pages:
+    """Pages that a step reads, the new token's among them, or further ones.
+
+    Attributes:
+        keys, values: (rows, Hkv, C, D), contiguous.
+        table: pages of each set, ascending, int32, (R, H, U): H is Hkv, or Hq where each query
+            head has its own.
+        read: how many slots of them are read, int32, (R, H); 0 for a set without any.
+        size: slots of a page.
+        first: tokens that have pages of their own; the slots behind them there are empty.
+        turn: as in `Store`, where all is read from `limit` - 1 positions further on.
+    """
+
+    keys: Tensor
+    values: Tensor
+    table: Tensor
+    read: Tensor
+    size: int
+    first: int = 0
+    turn: Turn | None = None
+
+
+class Splits(NamedTuple):
+    """What queries got of each split of the slots and pages they read; `join_splits` adds it up.
+
+    Attributes:
+        store, pages: what was read.
+        mixed, sums: as `attend` in `gpu_kernels` leaves them, (R, H, parts, M, D) and
+            (2, R, H, parts, M).
+        own: splits of slots, the others are of pages.
+        tile: sizes that programs worked on.
+        logits: scaled, of slots, (R, H, M, C) float32; None where nobody asks for them.
+        out: what will be given, (R, 1, Hq, D).
+    """
+
+    store: Store
+    pages: Pages | None
+    mixed: Tensor
+    sums: Tensor
+    own: int
+    tile: Tiles
+    logits: Tensor | None
+    out: Tensor
 
 
 def choices() -> Any:
     """`attention.engines.gpu_choice`, which imports triton."""
     return importlib.import_module("attention.engines.gpu_choice")
+
+
+def _kernels() -> Any:
+    """The module of kernels, which imports triton."""
+    return importlib.import_module("attention.engines.gpu_kernels")
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
@@ -239,39 +285,10 @@ def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> 
         kernel[grid](*(first if x is None else x for x in args), **constants)
 
 
-def splits(sets: int, capacity: int, tile: int, processors: int) -> int:
+def split_count(sets: int, capacity: int, tile: int, device: torch.device) -> int:
     """Among how many programs the slots of a set are split, however many are in use."""
-    wanted = -(-_PROGRAMS * processors // sets)
+    wanted = -(-_PROGRAMS * processors(device) // sets)
     return max(1, min(wanted, -(-capacity // tile), _MOST_SPLITS))
-
-
-def warps(dtype: torch.dtype) -> int:
-    """Of a program of `attend`: float32 is not multiplied in tensor cores, and takes registers."""
-    return 8 if dtype == torch.float32 else 4
-
-
-@dataclass(frozen=True)
-class Pages:
-    """Pages that a step reads, the new token's among them, or further ones.
-
-    Attributes:
-        keys, values: (rows, Hkv, C, D), contiguous.
-        table: pages of each set, ascending, int32, (R, H, U): H is Hkv, or Hq where each query
-            head has its own.
-        read: how many slots of them are read, int32, (R, H); 0 for a set without any.
-        size: slots of a page.
-        first, spare: behind so many slots of the first pages so many are empty.
-        turn: as in `Store`, where all is read from `limit` - 1 positions further on.
-    """
-
-    keys: Tensor
-    values: Tensor
-    table: Tensor
-    read: Tensor
-    size: int
-    first: int = 0
-    spare: int = 0
-    turn: Turn | None = None
 
 
 def attend(
@@ -281,79 +298,95 @@ def attend(
     k: Tensor,
     v: Tensor,
     scaling: float,
-    *,
     pages: Pages | None = None,
-    lse: Tensor | None = None,
-    logits: Tensor | None = None,
 ) -> Tensor:
     """Store each row's new token, attend, and choose what is dropped next: two launches.
 
     Args:
         q: not scaled, (R, Hq, 1, D), any strides but of D.
         k, v: (R, Hkv, 1, D), likewise.
-        pages: what is read in addition, in a launch more; or, with place "table", alone.
-        lse: where the logarithms of the sums go, (R, Hq) float32; None for nowhere.
-        logits: where the scaled logits of slots go, (R, H, M, C) float32; None for nowhere.
+        pages: what is read in addition; or, with place "table", alone.
 
     Returns:
         (R, 1, Hq, D); zeros in rows that are not live.
     """
+    return join_splits(counts, attend_splits(counts, store, q, k, v, scaling, pages))
+
+
+def attend_splits(
+    counts: DeviceCounts,
+    store: Store,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scaling: float,
+    pages: Pages | None = None,
+    logits: bool = False,
+) -> Splits:
+    """The first launch of `attend`, with the `logits` of slots where they are asked for."""
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-    (R, Hq, _, D), Hkv, kernels = q.shape, k.shape[1], _kernels()
+    (R, Hq, _, D), Hkv, evicts = q.shape, k.shape[1], store.eviction
     H = Hkv if pages is None else pages.table.shape[1]
-    M, N, capacity, evicts = Hq // H, R * H, store.keys.shape[2], store.eviction
-    tile, block = tiles(M, D, q.dtype), min(_BLOCK, power_of_two(capacity))
+    M, N, capacity, tile = Hq // H, R * H, store.keys.shape[2], tiles(Hq // H, D, q.dtype)
     if interpreted():
-        tile, block = tile._replace(SLOTS=_INTERPRETED_TILE), min(block, _INTERPRETED_BLOCK)
-    read = 0 if pages is None else pages.table.shape[2] * pages.size
-    number, slots = processors(q.device), store.place != "table"
-    own = splits(N, capacity, tile.SLOTS, number) if slots else 0
-    parts = own + (0 if pages is None else splits(N, read, tile.SLOTS, number))
-    part = q.new_empty((N, parts, M, D), dtype=torch.float32)
-    sums = q.new_empty((2, N, parts, M), dtype=torch.float32)
-    if evicts is not None and evicts.worth != "number" and logits is None:
-        logits = q.new_empty((N, M, capacity), dtype=torch.float32)
-    reads = None
+        tile = tile._replace(SLOTS=_INTERPRETED_TILE)
+    own = 0 if store.place == "table" else split_count(N, capacity, tile.SLOTS, q.device)
+    parts, reads, turn, first = own, None, store.turn, store.first
+    if pages is not None:
+        parts += split_count(N, pages.table.shape[2] * pages.size, tile.SLOTS, q.device)
+        turn = pages.turn
     if counts.reads is not None:
         fresh = torch.zeros((R, H, parts), dtype=torch.int32, device=q.device)
         reads = counts.reads.setdefault((store.index, R, pages is not None), fresh)
-    at = store.first if evicts is None else evicts.following
-    memory, remembered = (None, 0) if evicts is None else (evicts.memory, evicts.remembered)
-    sizes = {"H": H, "M": M, "D": D, "WIDTH": tile.WIDTH, "TILE": tile.SLOTS}
-    for source in (store if slots else None, pages):
-        if source is None:
-            continue
-        table = source if isinstance(source, Pages) else None
-        cos, sin = source.turn or (None, None)
-        launch(
-            kernels.attend, (N, parts - own if table else own),
-            q, k, v, q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
-            source.keys, source.values, source.keys.shape[2], store.limit, scaling,
-            counts.seen, counts.live, table.read if table else store.lengths, at,
-            store.position, memory, store.queries,
-            table.table if table else None, table.table.shape[2] if table else 0, cos, sin,
-            part, sums, parts, own if table else 0, logits, reads,
-            SHARED=H // Hkv, PLACE="table" if table else store.place,
-            PAGE=table.size if table else 1, FIRST=table.first if table else 0,
-            SPARE=table.spare if table else 0,
-            POSITIONS=not table and store.position is not None, MEMORY=0 if table else remembered,
-            OBSERVERS=0 if table or store.queries is None else store.queries.shape[2],
-            TURN=0 if cos is None else cos.shape[1], LOGITS=not table and logits is not None,
-            COUNT=reads is not None, WIDEN=widened(q.dtype), ROWS=tile.ROWS, **sizes,
-            num_warps=warps(q.dtype), num_stages=5 if table else 3,
-        )  # fmt: skip
-    out = q.new_empty((R, 1, Hq, D))
-    launch(
-        kernels.merge, (N, M + (evicts is not None)),
-        part, sums, parts, store.sink_logits,
-        counts.seen, counts.live, store.lengths, store.limit, own, pages.read if pages else None,
-        out, lse, logits, capacity, store.position, memory, at,
-        *((evicts.spared, evicts.recent, evicts.numbers) if evicts else (None, None, None)),
-        SLOTS=slots, TABLE=pages is not None, SINKS=store.sink_logits is not None,
-        LSE=lse is not None, WORTH="" if evicts is None else evicts.worth, MEMORY=remembered,
-        HEADS=H if evicts is not None and evicts.shared else 1,
-        DECAY=1.0 if evicts is None else evicts.decay, MEAN=evicts is not None and evicts.mean,
-        AGE=evicts is not None and evicts.age, SPLITS=power_of_two(parts, 2), BLOCK=block,
-        **sizes, num_warps=4,
+    memory, remembered = None, 0
+    if evicts is not None:
+        first, memory, remembered = evicts.following, evicts.memory, evicts.remembered
+        logits = logits or evicts.worth != "number"
+    floats = {"dtype": torch.float32}
+    splits = Splits(
+        store, pages, q.new_empty((R, H, parts, M, D), **floats),
+        q.new_empty((2, R, H, parts, M), **floats), own, tile,
+        q.new_empty((R, H, M, capacity), **floats) if logits else None, q.new_empty((R, 1, Hq, D)),
     )  # fmt: skip
-    return out
+    launch(
+        _kernels().attend, (N, parts),
+        q, q.stride(0), q.stride(1), k, k.stride(0), k.stride(1), v, v.stride(0), v.stride(1),
+        store.keys, store.values, capacity, store.limit, store.lengths, first,
+        store.position, memory, store.queries,
+        *((None, None, 0, None, 0, None) if pages is None else (
+            pages.keys, pages.values, pages.keys.shape[2],
+            pages.table, pages.table.shape[2], pages.read,
+        )),
+        *(turn or (None, None)), scaling, counts.seen, counts.live,
+        splits.mixed, splits.sums, parts, own, splits.logits, reads,
+        H=H, SHARED=H // Hkv, M=M, D=D, PLACE=store.place, SLOTS=own > 0, TABLE=pages is not None,
+        PAGE=1 if pages is None else pages.size, FIRST=0 if pages is None else pages.first,
+        POSITIONS=store.position is not None, MEMORY=remembered,
+        OBSERVERS=0 if store.queries is None else store.queries.shape[2],
+        TURN=0 if turn is None else turn[0].shape[1], LOGITS=logits, COUNT=reads is not None,
+        WIDEN=widened(q.dtype), ROWS=tile.ROWS, WIDTH=tile.WIDTH, TILE=tile.SLOTS,
+        # Float32 is not multiplied in tensor cores, and takes registers.
+        num_warps=8 if q.dtype == torch.float32 else 4,
+    )  # fmt: skip
+    return splits
+
+
+def join_splits(counts: DeviceCounts, splits: Splits) -> Tensor:
+    """The second launch of `attend`."""
+    store, pages, evicts = splits.store, splits.pages, splits.store.eviction
+    (R, H, parts, M, D), capacity = splits.mixed.shape, store.keys.shape[2]
+    block = min(_BLOCK, _INTERPRETED_BLOCK if interpreted() else power_of_two(capacity))
+    how = evicts or Eviction("")
+    launch(
+        _kernels().merge, (R * H, M + (evicts is not None)),
+        splits.mixed, splits.sums, parts, splits.own,
+        store.lengths, store.limit, None if pages is None else pages.read, store.sink_logits,
+        counts.seen, counts.live, splits.out, splits.logits, capacity, store.position,
+        how.memory, how.following, how.spared, how.recent, how.numbers,
+        H=H, M=M, D=D, SLOTS=splits.own > 0, TABLE=pages is not None,
+        SINKS=store.sink_logits is not None, WORTH=how.worth, MEMORY=how.remembered,
+        HEADS=H if how.shared else 1, DECAY=how.decay, MEAN=how.mean, AGE=how.age,
+        WIDTH=splits.tile.WIDTH, SPLITS=power_of_two(parts, 2), TILE=splits.tile.SLOTS, BLOCK=block,
+        num_warps=4,
+    )  # fmt: skip
+    return splits.out

@@ -9,28 +9,24 @@ Sums are in float32, in one order for all slots, so that equal slots stay equal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.nn import functional
 
-from attention.core.kernels import over_group
 from attention.core.ropes import Turn
 from attention.engines import gpu
-from attention.engines.gpu import interpreted, power_of_two, widened
+from attention.engines.gpu import Splits, interpreted, power_of_two, widened
+from attention.engines.gpu_kernels import NOTHING, filled, joined, ordered, product, turn
 from attention.errors import InvalidValue
 
-# Finite: minus infinity less itself is NaN.
-NOTHING = tl.constexpr(-1.0e30)
-LOWEST, HIGHEST = tl.constexpr(-(2**31)), tl.constexpr(2**31 - 1)
-# Numbers that a choice compares at once; of more the best of each part are compared again.
-_AT_ONCE, _MOST_AT_ONCE = 4096, 8192
-# Pages or blocks that a program scores, and slots that it moves.
-_PAGES, _MOVED = 32, 64
+LOWEST = tl.constexpr(-(2**31))
+# Numbers that a choice compares at once, and more than it counts.
+_AT_ONCE, _MOST = 8192, 1 << 21
+# Pages or blocks that a program scores.
+_PAGES = 32
 # Keys and queries that are multiplied at once, by the bytes of a number.
 _TILES = {2: (128, 64), 4: (32, 32)}
 
@@ -44,20 +40,11 @@ def _vector(x, d, scaling, D: tl.constexpr):
 
 @triton.jit
 def _turned(x, d, scaling, start, end, cos, sin, D: tl.constexpr, TURN: tl.constexpr):
-    """`_vector` of position `start` as it would be at `end`; see `attention.core.ropes`."""
+    """`_vector` of position `start` as it would be at `end`."""
     vector = _vector(x, d, scaling, D)
     if TURN:
-        turns = d < TURN
-        c0 = tl.load(cos + start.to(tl.int64) * TURN + d, mask=turns, other=1.0)
-        s0 = tl.load(sin + start.to(tl.int64) * TURN + d, mask=turns, other=0.0)
-        c1 = tl.load(cos + end * TURN + d, mask=turns, other=1.0)
-        s1 = tl.load(sin + end * TURN + d, mask=turns, other=0.0)
-        size = c0 * c0 + s0 * s0
-        c0, s0 = c0 / size, -s0 / size
-        c, s = c1 * c0 - s1 * s0, s1 * c0 + c1 * s0
-        half: tl.constexpr = TURN // 2
-        pair = _vector(x, tl.where(d < half, d + half, tl.where(turns, d - half, d)), scaling, D)
-        vector = vector * c + pair * tl.where(d < half, -s, s)
+        c, s, partner = turn(cos, sin, start, end, d, TURN)
+        vector = vector * c + _vector(x, partner, scaling, D) * s
     return vector.to(x.dtype.element_ty).to(tl.float32)
 
 
@@ -196,174 +183,164 @@ def far_blocks(
 
 
 @triton.jit
-def _image(x):
-    """Floats as integers of the same order; -0.0 is below 0.0."""
-    bits = x.to(tl.int32, bitcast=True)
-    return bits ^ ((bits >> 31) & HIGHEST)
+def _counts(key, threshold, step):
+    """How many keys are one, two and three steps above a threshold, in one number."""
+    low = threshold + step
+    middle = low + step
+    counts = (key >= low).to(tl.int64) + ((key >= middle).to(tl.int64) << 21)
+    return tl.sum(counts + ((key >= middle + step).to(tl.int64) << 42), 0)
 
 
 @triton.jit
-def _best(key, there, k, YOUNGER: tl.constexpr):
-    """Which k keys are largest, and where each is among them; all, if there are no more.
-
-    Among equals the first ones are, or the last ones if `YOUNGER`.
-    """
-    key = tl.where(there, key, LOWEST)
-    threshold = tl.full([], LOWEST, tl.int32)
-    if tl.sum(there.to(tl.int32), 0) > k:
-        for i in range(16):  # two bits of the kth key in each pass: three counts in one sum
-            step = 1 << (30 - 2 * i)
-            low = threshold + step
-            middle = low + step
-            high = middle + step
-            counts = (key >= low).to(tl.int64) + ((key >= middle).to(tl.int64) << 20)
-            counts = tl.sum(counts + ((key >= high).to(tl.int64) << 40), 0)
-            threshold = tl.where((counts & 0xFFFFF) >= k, low, threshold)
-            threshold = tl.where(((counts >> 20) & 0xFFFFF) >= k, middle, threshold)
-            threshold = tl.where((counts >> 40) >= k, high, threshold)
-    above, equal = key > threshold, there & (key == threshold)
-    both = above.to(tl.int32) + (equal.to(tl.int32) << 16)
-    total, before = tl.sum(both, 0), tl.cumsum(both, 0)
-    wanted, equals = k - (total & 0xFFFF), before >> 16
-    skipped = tl.maximum((total >> 16) - wanted, 0) if YOUNGER else 0
-    taken = tl.minimum(tl.maximum(equals - skipped, 0), wanted)
-    chosen = above | (equal & (equals > skipped) & (equals <= skipped + wanted))
-    return chosen, (before & 0xFFFF) + taken - 1
+def _raised(threshold, step, counts, k):
+    """The highest of these that k keys reach."""
+    low = threshold + step
+    middle = low + step
+    threshold = tl.where((counts & 0x1FFFFF) >= k, low, threshold)
+    threshold = tl.where(((counts >> 21) & 0x1FFFFF) >= k, middle, threshold)
+    return tl.where((counts >> 42) >= k, middle + step, threshold)
 
 
 @triton.jit
-def _gain(logits, lse, at, there, capacity, M: tl.constexpr, LARGEST: tl.constexpr):
-    """The probability that the M queries of a set give to slots, their sum or the largest."""
-    gain = tl.zeros(at.shape, tl.float32)
-    for m in tl.static_range(M):
-        logit = tl.load(logits + m * capacity + at, mask=there, other=NOTHING)
-        each = tl.exp(logit - tl.load(lse + m))
-        gain = tl.maximum(gain, each) if LARGEST else gain + each
-    return gain
+def _keys(scores, j, count):
+    """Scores as integers of the same order."""
+    inside = j < count
+    return tl.where(inside, ordered(tl.load(scores + j, mask=inside, other=0.0)), LOWEST)
 
 
 @triton.jit
 def choose(
-    scores,  # (R, SETS, width): worth of what competes; with M logits, (R, SETS, M, width)
-    width,
-    lse,  # (R, SETS, M), M
+    scores, width,  # (R, SETS, width): worth of what competes; written here with M
+    logits, sums, parts, limit, sinks,  # of M queries, as `attend` leaves and `merge` takes them
     lengths, live,  # (R,): tokens before this step
-    most,  # (R,): slots that a row keeps, 0 where it keeps all; CUT
-    spared,  # (R,): first slots that stay; CUT
-    parts, chunks,  # (R, SETS, chunks, KEPT): the best of each chunk; LEVEL
     table, columns,  # (R, SETS * COPIES, columns)
     read,  # (R, SETS * COPIES)
+    k,
     SETS: tl.constexpr, COPIES: tl.constexpr, M: tl.constexpr, LARGEST: tl.constexpr,
-    PAGE: tl.constexpr, EACH: tl.constexpr, WINDOW: tl.constexpr, FIRST: tl.constexpr,
-    SPARE: tl.constexpr, K: tl.constexpr, CUT: tl.constexpr, STAMPS: tl.constexpr,
-    LEVEL: tl.constexpr, CHUNK: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
+    SINKS: tl.constexpr, TILE: tl.constexpr, SPLITS: tl.constexpr, PAGE: tl.constexpr,
+    WINDOW: tl.constexpr, FIRST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The K best pages of a set, the first ones and the last one, in ascending order.
-
-    LEVEL 1 finds the best of each chunk, LEVEL 2 the best of those; LEVEL 0 does without.
-    """
-    n, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    r = n // SETS
-    k = K
-    if CUT:
-        k = tl.load(most + r)
-        k = tl.where(k > 0, tl.cdiv(k, PAGE) - 1, -1)
-    if (tl.load(live + r) == 0) | (k < 0):
+    """The k best pages of a set, the first ones and the last one, in ascending order."""
+    n = tl.program_id(0).to(tl.int64)
+    r, h = n // SETS, n % SETS
+    if tl.load(live + r) == 0:
         return
+    first: tl.constexpr = (FIRST + PAGE - 1) // PAGE
     slots = tl.maximum(tl.load(lengths + r) + 1 - WINDOW, 0)
-    slots += tl.where(slots > FIRST, SPARE, 0)
-    last, first = tl.maximum(tl.cdiv(slots, PAGE) - 1, 0), (FIRST + SPARE) // PAGE
-    competing = tl.maximum(last - first, 0)
-    j = chunk * CHUNK + tl.arange(0, BLOCK)
-    number, there = j, j < competing
-    if LEVEL == 2:
-        filled = tl.minimum(tl.maximum(competing - j // KEPT * CHUNK, 0), CHUNK)
-        there = j % KEPT < tl.minimum(filled, k)
-        number = tl.load(parts + n * chunks * KEPT + j, mask=there, other=0)
-    at = number * EACH + EACH - 1
+    slots += tl.where(slots > FIRST, first * PAGE - FIRST, 0)
+    last = tl.maximum(tl.cdiv(slots, PAGE) - 1, 0)
+    competing, j = tl.maximum(last - first, 0), tl.arange(0, BLOCK)
+    scores += n * width
     if M:
-        key = _image(_gain(scores + n * M * width, lse + n * M, at, there, width, M, LARGEST))
-    elif STAMPS:
-        key = tl.load(scores + n * width + at, mask=there, other=0)
-    else:
-        key = _image(tl.load(scores + n * width + at, mask=there, other=0.0))
-    if CUT:
-        key = tl.where(at < tl.load(spared + r), HIGHEST, key)
-    chosen, place = _best(key, there, k, STAMPS)
-    if LEVEL == 1:
-        tl.store(parts + (n * chunks + chunk) * KEPT + place, number, mask=chosen)
-    else:
-        count, fixed = tl.minimum(competing, k), tl.minimum(first, last)
+        plane, s = tl.num_programs(0).to(tl.int64) * parts * M, tl.arange(0, SPLITS)
+        _, there = filled(lengths, r, limit, parts, s, TILE)
+        for start in range(0, competing, BLOCK):
+            inside, worth = start + j < competing, tl.zeros([BLOCK], tl.float32)
+            for m in tl.static_range(M):
+                line = (n * parts + s) * M + m
+                top, _, total = joined(sums, plane, line, there, sinks, h * M + m, SINKS)
+                at = logits + (n * M + m) * width + start + j
+                gain = tl.exp(tl.load(at, mask=inside, other=NOTHING) - top) / total
+                worth = tl.maximum(worth, gain) if LARGEST else worth + gain
+            tl.store(scores + start + j, worth, mask=inside)
+        tl.debug_barrier()  # all of it has been stored
+    key, threshold = _keys(scores, j, competing), tl.full([], LOWEST, tl.int32)
+    if competing > k:
+        for i in range(16):  # two bits of the kth key in each pass
+            step = 1 << (30 - 2 * i)
+            counts = _counts(key, threshold, step)
+            for start in range(BLOCK, competing, BLOCK):
+                counts += _counts(_keys(scores, start + j, competing), threshold, step)
+            threshold = _raised(threshold, step, counts, k)
+    wanted = k  # of those that equal the kth
+    for start in range(0, competing, BLOCK):
+        wanted -= tl.sum((_keys(scores, start + j, competing) > threshold).to(tl.int32), 0)
+    fixed, count, equals = tl.minimum(first, last), tl.minimum(competing, k), 0
+    taken = fixed
+    for start in range(0, competing, BLOCK):
+        key = _keys(scores, start + j, competing)
+        equal = (key == threshold) & (start + j < competing)
+        rank = equals + tl.cumsum(equal.to(tl.int32), 0)
+        chosen = (key > threshold) | (equal & (rank <= wanted))  # among equals the first ones
+        place = taken + tl.cumsum(chosen.to(tl.int32), 0) - 1
         for c in range(COPIES):
             line = table + (n * COPIES + c) * columns
-            for i in range(fixed):
-                tl.store(line + i, i)
-            tl.store(line + fixed + place, number + first, mask=chosen)
-            tl.store(line + fixed + count, last, mask=slots > 0)
-            tl.store(read + n * COPIES + c, (fixed + count - last) * PAGE + slots)
+            tl.store(line + place, start + j + first, mask=chosen)
+        taken += tl.sum(chosen.to(tl.int32), 0)
+        equals += tl.sum(equal.to(tl.int32), 0)
+    for c in range(COPIES):
+        line = table + (n * COPIES + c) * columns
+        for i in range(fixed):
+            tl.store(line + i, i)
+        tl.store(line + fixed + count, last, mask=slots > 0)
+        tl.store(read + n * COPIES + c, (fixed + count - last) * PAGE + slots)
 
 
 @triton.jit
 def stamp(
     logits, capacity,  # (R, H, M, capacity)
-    lse,  # (R, H, M)
-    lengths, live,  # (R,): slots in use before this step
-    seen,  # (R,)
+    sums, parts, limit, sinks,  # as `attend` leaves and `merge` takes them
+    lengths, seen, live,  # (R,): slots in use and tokens before this step
     stamps,  # (rows, H, capacity), int32
     alpha,
-    H: tl.constexpr, M: tl.constexpr, PAGE: tl.constexpr, GQA: tl.constexpr, HALF: tl.constexpr,
+    H: tl.constexpr, M: tl.constexpr, SINKS: tl.constexpr, TILE: tl.constexpr,
+    SPLITS: tl.constexpr, PAGE: tl.constexpr, GQA: tl.constexpr, HALF: tl.constexpr,
     PAGES: tl.constexpr, PADDED: tl.constexpr,
 ):  # fmt: skip
     """Stamp the new token, and the pages that score most or above `alpha`, with this step."""
     n = tl.program_id(0).to(tl.int64)
-    if tl.load(live + n // H) == 0:
+    r, h = n // H, n % H
+    if tl.load(live + r) == 0:
         return
-    slots, now = tl.load(lengths + n // H) + 1, tl.load(seen + n // H) + 1
+    slots, now = tl.load(lengths + r) + 1, tl.load(seen + r) + 1
     page, offset = tl.arange(0, PAGES), tl.arange(0, PADDED)
     slot = page[:, None] * PAGE + offset[None, :]
     there = (offset < PAGE)[None, :] & (slot < slots)
     pages, score = tl.cdiv(slots, PAGE), tl.zeros([PAGES], tl.float32)
+    plane, s = tl.num_programs(0).to(tl.int64) * parts * M, tl.arange(0, SPLITS)
+    _, full = filled(lengths, r, limit, parts, s, TILE)
     for m in tl.static_range(M):
+        line = (n * parts + s) * M + m
+        top, _, total = joined(sums, plane, line, full, sinks, h * M + m, SINKS)
         logit = tl.load(logits + (n * M + m) * capacity + slot, mask=there, other=NOTHING)
-        most = tl.exp(tl.max(logit, 1) - tl.load(lse + n * M + m))
+        most = tl.exp(tl.max(logit, 1) - top) / total
         score = tl.maximum(score, most) if GQA == "max" else score + most
     if GQA == "mean":
         score = score / M
     chosen = score > alpha
     if HALF:
-        chosen, _ = _best(_image(score), page < pages, tl.maximum(pages // 2, 1), False)
+        key, half = tl.where(page < pages, ordered(score), LOWEST), tl.maximum(pages // 2, 1)
+        threshold = tl.full([], LOWEST, tl.int32)
+        for i in range(16):
+            step = 1 << (30 - 2 * i)
+            threshold = _raised(threshold, step, _counts(key, threshold, step), half)
+        wanted = half - tl.sum((key > threshold).to(tl.int32), 0)
+        equal = key == threshold
+        chosen = (key > threshold) | (equal & (tl.cumsum(equal.to(tl.int32), 0) <= wanted))
     new = slot == slots - 1
     old = tl.load(stamps + n * capacity + slot, mask=there & (slot < slots - 1), other=0)
     stamped = tl.where(chosen[:, None] | new, tl.maximum(old, now), old)
     tl.store(stamps + n * capacity + slot, stamped, mask=there)
 
 
-@triton.jit
-def _product(a, b, scaling, WIDEN: tl.constexpr):
-    """a b in float32; float32 is not rounded to the tensor cores' 19 bits."""
-    if WIDEN:  # the interpreter multiplies the bits of bfloat16 as if they were integers
-        a, b = a.to(tl.float32), b.to(tl.float32)
-    return tl.dot(a, b, input_precision="ieee") * scaling
-
-
 @triton.jit(do_not_specialize=["T", "S"])
 def log_sums(
     q, q_b, q_h, q_t,  # (B, Hq, T, D), D contiguous
-    k, k_b, k_h, k_s,  # (B, H, S, D), D contiguous
-    lengths, new,  # (B,): slots of each row, and how many of the T queries are its own
+    k, k_b, k_h, k_s,  # (B, Hq / M, S, D), D contiguous
+    lengths,  # (B,): slots of each row; the last query sees all, each before it one less
     sinks,  # (Hq,), SINKS
     lse,  # (B, Hq, T)
     T, S, scaling,
-    H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, SINKS: tl.constexpr, WIDEN: tl.constexpr,
+    HQ: tl.constexpr, M: tl.constexpr, D: tl.constexpr, SINKS: tl.constexpr, WIDEN: tl.constexpr,
     WIDTH: tl.constexpr, KEYS: tl.constexpr, QUERIES: tl.constexpr,
 ):  # fmt: skip
     """Logarithms of the sums of exponentials of some queries of one head, those with most first."""
     n, d = tl.program_id(0), tl.arange(0, WIDTH)
-    b, head = n // (H * M), n % (H * M)
+    b, head = n // HQ, n % HQ
     begin = (tl.num_programs(1) - 1 - tl.program_id(1)) * QUERIES
     length, inside = tl.minimum(tl.load(lengths + b), S), d < D
     t = begin + tl.arange(0, QUERIES)
-    real, own = (t < T) & (t >= T - tl.load(new + b)), t - T + length
+    real, own = (t < T) & (t >= T - length), t - T + length
     q += b.to(tl.int64) * q_b + head.to(tl.int64) * q_h
     k += b.to(tl.int64) * k_b + (head // M).to(tl.int64) * k_h
     at = t.to(tl.int64)[:, None] * q_t + d[None, :]
@@ -375,78 +352,48 @@ def log_sums(
         s = start + tl.arange(0, KEYS)
         mask = inside[:, None] & (s < length)[None, :]
         key = tl.load(k + s.to(tl.int64)[None, :] * k_s + d[:, None], mask=mask, other=0.0)
-        logit = _product(query, key, scaling, WIDEN)
+        logit = product(query, key, scaling, WIDEN)
         logit = tl.where(s[None, :] <= own[:, None], logit, float("-inf"))
         higher = tl.maximum(top, tl.max(logit, 1))
         total = total * tl.exp(top - higher) + tl.sum(tl.exp(logit - higher[:, None]), 1)
         top = higher
-    tl.store(lse + n.to(tl.int64) * T + t, top + tl.log(tl.where(real, total, 1.0)), mask=real)
+    total = tl.where(real, total, 1.0)
+    tl.store(lse + n.to(tl.int64) * T + t, top + tl.log(total), mask=t < T)
 
 
 @triton.jit(do_not_specialize=["T", "S", "band", "w_b"])
 def masses(
     q, q_b, q_h, q_t,
     k, k_b, k_h, k_s,
-    lengths, new,
-    lse,  # all as in `log_sums`
-    weights, w_b,  # (B or 1, T), float32; WEIGHTS
-    mass,  # (B, H, S), or (B, H, M, S) where HEADS is 1
+    lengths, lse,  # all as in `log_sums`
+    weights, w_b,  # (B or 1, T), float32
+    mass,  # (B, Hq, S)
     T, S, band, scaling,
-    H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, HEADS: tl.constexpr, WEIGHTS: tl.constexpr,
-    WIDEN: tl.constexpr, WIDTH: tl.constexpr, KEYS: tl.constexpr, QUERIES: tl.constexpr,
+    HQ: tl.constexpr, M: tl.constexpr, D: tl.constexpr, WIDEN: tl.constexpr, WIDTH: tl.constexpr,
+    KEYS: tl.constexpr, QUERIES: tl.constexpr,
 ):  # fmt: skip
     """The probability that some slots get of the queries that see them, those with most first."""
     n, part, d = tl.program_id(0), tl.program_id(1), tl.arange(0, WIDTH)
-    b, head = n * HEADS // (H * M), n * HEADS % (H * M)
+    b, head = n // HQ, n % HQ
     length, inside = tl.minimum(tl.load(lengths + b), S), d < D
     s, shift = part * KEYS + tl.arange(0, KEYS), T - length  # a query's newest slot is t - shift
+    q += b.to(tl.int64) * q_b + head.to(tl.int64) * q_h
     k += b.to(tl.int64) * k_b + (head // M).to(tl.int64) * k_h
     own = s.to(tl.int64)[:, None] * k_s + d[None, :]
     key = tl.load(k + own, mask=inside[None, :] & (s < length)[:, None], other=0.0)
-    begin = tl.maximum(T - tl.load(new + b), part * KEYS + shift)
     end = tl.minimum(part * KEYS + KEYS - 1 + shift + band, T)
     total = tl.zeros([KEYS], tl.float32)
-    q += b.to(tl.int64) * q_b + head.to(tl.int64) * q_h
-    lse += n.to(tl.int64) * HEADS * T
-    for i in range(HEADS):
-        for start in range(begin, end, QUERIES):
-            t = start + tl.arange(0, QUERIES)
-            mask = inside[:, None] & (t < end)[None, :]
-            at = t.to(tl.int64)[None, :] * q_t + d[:, None]
-            logit = _product(key, tl.load(q + i * q_h + at, mask=mask, other=0.0), scaling, WIDEN)
-            age = (t - shift)[None, :] - s[:, None]
-            sees = (age >= 0) & (age < band) & (t < end)[None, :]
-            logit -= tl.load(lse + i * T + t, mask=t < end, other=0.0)[None, :]
-            gain = tl.where(sees, tl.exp(logit), 0.0)
-            if WEIGHTS:
-                gain *= tl.load(weights + b * w_b + t, mask=t < end, other=0.0)[None, :]
-            total += tl.sum(gain, 1)
+    for start in range(tl.maximum(part * KEYS + shift, 0), end, QUERIES):
+        t = start + tl.arange(0, QUERIES)
+        there, at = t < end, t.to(tl.int64)[None, :] * q_t + d[:, None]
+        query = tl.load(q + at, mask=inside[:, None] & there[None, :], other=0.0)
+        age = (t - shift)[None, :] - s[:, None]
+        sees = (age >= 0) & (age < band) & there[None, :]
+        above = tl.load(lse + n.to(tl.int64) * T + t, mask=there, other=0.0)
+        gain = tl.exp(product(key, query, scaling, WIDEN) - above[None, :])
+        weight = tl.load(weights + b * w_b + t, mask=there, other=0.0)
+        total += tl.sum(tl.where(sees & (weight > 0)[None, :], gain * weight[None, :], 0.0), 1)
     tl.store(mass + n.to(tl.int64) * S + s, total, mask=s < S)
-
-
-@triton.jit
-def compact(
-    x, capacity,  # (rows, H, capacity, SIZE)
-    table, columns,  # (R, H, columns): pages that stay, ascending
-    read,  # (R, H): slots on them
-    most,  # (R,): 0 where nothing is dropped
-    H: tl.constexpr, PAGE: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr,
-    MOVED: tl.constexpr,
-):  # fmt: skip
-    """Move what stays to the first slots; nothing moves to a slot that is yet to be read."""
-    n, d = tl.program_id(0).to(tl.int64), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    if tl.load(most + n // H) == 0:
-        return
-    count = tl.load(read + n)
-    x += n * capacity * SIZE
-    for start in range(0, count, MOVED):
-        i = start + tl.arange(0, MOVED)
-        page = tl.load(table + n * columns + i // PAGE, mask=i < count, other=0)
-        mask = (i < count)[:, None] & (d < SIZE)[None, :]
-        source = (page * PAGE + i % PAGE)[:, None] * SIZE + d[None, :]
-        moved = tl.load(x + source, mask=mask)
-        tl.debug_barrier()  # all of it has been loaded
-        tl.store(x + i[:, None] * SIZE + d[None, :], moved, mask=mask)
 
 
 class Far(NamedTuple):
@@ -523,160 +470,114 @@ def estimate_blocks(
 
 
 def select(
-    scores: Tensor, lengths: Tensor, live: Tensor, k: int, *, page: int = 1, n_init: int = 0,
-    window: int = 0, heads: int | None = None, lse: Tensor | None = None, largest: bool = False,
-    most: Tensor | None = None, spared: Tensor | None = None, at_once: int = _AT_ONCE,
+    scores: Tensor | Splits, lengths: Tensor, live: Tensor, k: int, *, page: int = 1,
+    n_init: int = 0, window: int = 0, heads: int | None = None, largest: bool = False,
+    at_once: int = _AT_ONCE,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The k best pages of each set, the pages of the first tokens, and the last page.
 
-    Among equals the older wins; -0.0 is less than 0.0. Where rows are cut the pages are those that
-    stay, and `scores` is either the worth of each slot or the stamps of `raas`: int32, the last
-    one of a page counts, and among equals the younger page wins.
+    Among equals the older wins; -0.0 is less than 0.0.
 
     Args:
-        scores: float32, (R, sets, P), of pages behind the first ones; with `lse` logits of slots,
-            (R, sets, M, C), and the probability is what counts; with `most` (R, sets, C).
+        scores: float32, (R, sets, P), of pages behind the first ones; or logits of slots, whose
+            probabilities, the sum over a set's queries or the `largest`, are what counts.
         lengths: tokens of each row before the step, int32, (R,); the new one is on the last page.
-        k: pages wanted; with `most` C / page - 1.
+        k: pages wanted.
         n_init: first tokens that have pages of their own; the slots behind them on these are empty.
         window: newest tokens that are on no page.
         heads: heads that read the tables, a multiple of the sets; as many by default.
-        lse: (R, sets, M) float32.
-        largest: the largest probability of M counts, not their sum.
-        most, spared: slots of each row that stay, 0 where nothing is written, and first ones among
-            them; whole pages, int32, (R,).
-        at_once: scores that one program compares; of more the best of each part are compared again.
+        at_once: scores compared at once.
 
     Returns:
         Pages in ascending order, int32, (R, heads, U), and how many slots of them to read, the
         empty ones included, int32, (R, heads). U is the number of first pages + k + 1.
     """
-    (R, sets), width, spare = scores.shape[:2], scores.shape[-1], -n_init % page
-    each, columns = 1 if most is None else page, (n_init + spare) // page + k + 1
-    heads, number, kept = heads or sets, width // each, min(k, at_once)
-    chunks = -(-number // at_once)
-    if chunks > 1 and chunks * kept > _MOST_AT_ONCE:
-        raise InvalidValue("k", k, f"at most {_MOST_AT_ONCE // chunks} of {number}")
-    table, read, parts = (
-        scores.new_empty((R, *n), dtype=torch.int32)
-        for n in ((heads, columns), (heads,), (sets, chunks, kept))
-    )
-    for level in (0,) if chunks == 1 else (1, 2):
-        block = (power_of_two(number), at_once, power_of_two(chunks * kept))[level]
-        gpu.launch(
-            choose, (R * sets, chunks if level == 1 else 1),
-            scores, width, lse, lengths, live, most, spared, parts, chunks, table, columns, read,
-            SETS=sets, COPIES=heads // sets, M=0 if lse is None else scores.shape[2],
-            LARGEST=largest, PAGE=page, EACH=each, WINDOW=window, FIRST=n_init, SPARE=spare, K=k,
-            CUT=most is not None, STAMPS=not scores.is_floating_point(),
-            LEVEL=level, CHUNK=at_once, KEPT=kept, BLOCK=block, num_warps=_warps(block),
-        )  # fmt: skip
+    splits = scores if isinstance(scores, Splits) else None
+    (known, constants), columns = _sums(splits), -(-n_init // page) + k + 1
+    if isinstance(scores, Splits):
+        (R, H, _, _, _), width = scores.mixed.shape, scores.store.keys.shape[2]
+        scores = scores.mixed.new_empty((R, H, width))
+    R, sets, width = scores.shape
+    heads = heads or sets
+    if width >= _MOST:
+        raise InvalidValue("tokens", width, f"less than {_MOST} pages or tokens to choose from")
+    table = lengths.new_empty((R, heads, columns), dtype=torch.int32)
+    read, block = table.new_empty((R, heads)), min(power_of_two(width), at_once)
+    gpu.launch(
+        choose, (R * sets,), scores, width, *known, lengths, live, table, columns, read, k,
+        SETS=sets, COPIES=heads // sets, LARGEST=largest, PAGE=page, WINDOW=window, FIRST=n_init,
+        BLOCK=block, **constants, num_warps=_warps(block),
+    )  # fmt: skip
     return table, read
 
 
 def restamp(
-    logits: Tensor, lse: Tensor, lengths: Tensor, live: Tensor, seen: Tensor, stamps: Tensor,
-    page: int, gqa: str, alpha: float | None,
+    splits: Splits, seen: Tensor, live: Tensor, stamps: Tensor, page: int, gqa: str,
+    alpha: float | None,
 ) -> None:  # fmt: skip
     """Stamp the new token and the pages that are needed, as `raas` does at each step.
 
     Args:
-        logits, lse: of one query, float32, (R, H, M, C) and (R, H, M).
-        lengths, live, seen: slots in use, and as elsewhere, before the step, int32, (R,).
+        splits: with logits.
+        seen, live: of each row before the step, int32, (R,).
         stamps: int32, (rows, H, C).
     """
-    R, H, M, C = logits.shape
+    (known, constants), (_, H, C) = _sums(splits), stamps.shape
     pages, padded = power_of_two(-(-C // page)), power_of_two(page, 1)
     gpu.launch(
-        stamp, (R * H,), logits, C, lse, lengths, live, seen, stamps, alpha or 0.0,
-        H=H, M=M, PAGE=page, GQA=gqa, HALF=alpha is None, PAGES=pages, PADDED=padded,
+        stamp, (splits.sums.shape[1] * H,), splits.logits, C, *known[1:], splits.store.lengths,
+        seen, live, stamps, alpha or 0.0,
+        H=H, PAGE=page, GQA=gqa, HALF=alpha is None, PAGES=pages, PADDED=padded, **constants,
         num_warps=_warps(pages * padded),
     )  # fmt: skip
 
 
 def column_mass(
-    q: Tensor, k: Tensor, scaling: float, lengths: Tensor, new: Tensor, *, by_head: bool = False,
-    lse: Tensor | None = None, weights: Tensor | None = None, band: int | None = None,
-    sink_logits: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    q: Tensor, k: Tensor, scaling: float, lengths: Tensor, weights: Tensor,
+    band: int | None = None, sink_logits: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The probability that each slot receives of all queries, without writing any down.
 
     Args:
         q: (B, Hq, T, D), any strides but of D.
         k: (B, Hkv, S, D), likewise, oldest token first.
-        lengths, new: slots of each row, and how many of the last columns are its own, int32, (B,).
-        by_head: the query heads of a group have masses of their own.
-        lse: logarithms of the sums of exponentials, sinks included, float32, (B, Hq, T),
-            contiguous; None to compute them in a pass over the keys.
-        weights: factor of what a query gives, float32, (B or 1, T), contiguous; None for 1.
+        lengths: slots of each row, int32, (B,); the last query sees all, each before it one less.
+        weights: factor of what a query gives, 0 or more, float32, (B or 1, T), contiguous.
         band: only queries less than this many tokens after a slot give it mass; None for all.
         sink_logits: the model's further logits, (Hq,).
 
     Returns:
-        float32, (B, Hkv, S), or (B, Hkv, G, S) if `by_head`; 0 for slots that a row has not.
+        Mass (B, Hkv, G, S), 0 for slots that a row has not, and the logarithms of the queries'
+        sums of exponentials, sinks included, (B, Hq, T); float32.
     """
+    q, k = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k))
     (B, Hq, T, D), (H, S) = q.shape, k.shape[1:3]
-    G, keys, queries = Hq // H, *((16, 16) if interpreted() else _TILES[q.itemsize])
-    shapes = {"H": H, "M": G, "D": D, "WIDEN": widened(q.dtype), "WIDTH": power_of_two(D)}
-    where = (*_strided(q, k, axes=3), lengths, new)
-    if lse is None:
-        lse = q.new_empty((B, Hq, T), dtype=torch.float32)
-        gpu.launch(
-            log_sums, (B * Hq, -(-T // keys)), *where, sink_logits, lse, T, S, scaling, **shapes,
-            SINKS=sink_logits is not None, KEYS=queries, QUERIES=keys, num_warps=4, num_stages=2,
-        )  # fmt: skip
-    mass = q.new_empty((B, H, G, S) if by_head else (B, H, S), dtype=torch.float32)
-    each_row = weights is not None and len(weights) > 1
+    keys, queries = (16, 16) if interpreted() else _TILES[q.itemsize]
+    shapes = {"HQ": Hq, "M": Hq // H, "D": D, "WIDEN": widened(q.dtype), "WIDTH": power_of_two(D)}
+    where = (*_strided(q, k, axes=3), lengths)
+    lse = q.new_empty((B, Hq, T), dtype=torch.float32)
     gpu.launch(
-        masses, (B * H * (G if by_head else 1), -(-S // keys)), *where, lse, weights,
-        T if each_row else 0, mass, T, S, min(band or S, S), scaling, **shapes,
-        HEADS=1 if by_head else G, WEIGHTS=weights is not None, KEYS=keys, QUERIES=queries,
-        num_warps=8, num_stages=2,
+        log_sums, (B * Hq, -(-T // keys)), *where, sink_logits, lse, T, S, scaling, **shapes,
+        SINKS=sink_logits is not None, KEYS=queries, QUERIES=keys, num_warps=4, num_stages=2,
     )  # fmt: skip
-    return mass
+    mass = q.new_empty((B, H, Hq // H, S), dtype=torch.float32)
+    gpu.launch(
+        masses, (B * Hq, -(-S // keys)), *where, lse, weights, T if len(weights) > 1 else 0, mass,
+        T, S, min(band or S, S), scaling, **shapes, KEYS=keys, QUERIES=queries, num_warps=8,
+        num_stages=2,
+    )  # fmt: skip
+    return mass, lse
 
 
-def rank_by_observers(
-    keys: Tensor, queries: Tensor, seen: Tensor, lengths: Tensor, window: Tensor, kernel: int,
-    gqa: str, sink_logits: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """What each slot of full rows is worth to `snapkv`; whatever comes for others is not used.
-
-    Args:
-        keys: oldest first, (R, Hkv, S, D).
-        queries: scaled ones of the newest tokens, slot = position modulo their number,
-            (R, Hq, observers, D).
-        seen, lengths: tokens, and slots in use, before the step, int32, (R,).
-        window: newest tokens that stay and score the others, at most as many as observe, (R,).
-
-    Returns:
-        float32, (R, Hkv, S); infinity where a slot must stay.
-    """
-    S, observers = keys.shape[2], queries.shape[2]
-    ring = (seen[:, None] + 1 + torch.arange(observers, device=keys.device)) % observers
-    q = queries.take_along_dim(ring.long()[:, None, :, None], 2)
-    options: dict[str, Any] = {"by_head": True, "sink_logits": sink_logits}
-    score = over_group(column_mass(q, keys, 1.0, lengths + 1, window, **options), gqa, 2)
-    competes = (torch.arange(S, device=keys.device) < S - window[:, None])[:, None]
-    pooled = functional.avg_pool1d(score.where(competes, 0), kernel, 1, kernel // 2)
-    return pooled.where(competes, float("inf"))
-
-
-def move(slots: Sequence[Tensor], table: Tensor, read: Tensor, most: Tensor, page: int = 1) -> None:
-    """Move what stays of each row that is cut to its first slots.
-
-    Args:
-        slots: what follows a token, (rows, H, C, ...) each, contiguous.
-        table, read, most: as `select` gives and takes them.
-    """
-    for x in slots:
-        size = x[0, 0, 0].numel()
-        width = min(power_of_two(size, 1), 64)
-        gpu.launch(
-            compact, (read.numel(), -(-size // width)),
-            x, x.shape[2], table, table.shape[2], read, most,
-            H=x.shape[1], PAGE=page, SIZE=size, WIDTH=width, MOVED=_tile(_MOVED), num_stages=1,
-        )  # fmt: skip
+def _sums(splits: Splits | None) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments and constants with which kernels find the probabilities of slots."""
+    if splits is None:
+        return [None, None, 0, 0, None], {"M": 0, "SINKS": False, "TILE": 16, "SPLITS": 2}
+    store, (*_, parts, M) = splits.store, splits.sums.shape
+    return [splits.logits, splits.sums, parts, store.limit, store.sink_logits], {
+        "M": M, "SINKS": store.sink_logits is not None, "TILE": splits.tile.SLOTS,
+        "SPLITS": power_of_two(parts, 2),
+    }  # fmt: skip
 
 
 def _strided(*tensors: Tensor, axes: int = 2) -> list[Any]:

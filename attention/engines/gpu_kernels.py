@@ -19,21 +19,36 @@ WORD = tl.constexpr(0xFFFFFFFF)
 
 
 @triton.jit
-def _product(a, b, WIDEN: tl.constexpr):
+def product(a, b, scaling, WIDEN: tl.constexpr):
     """a b in float32; float32 is not rounded to the tensor cores' 19 bits."""
     if WIDEN:  # the interpreter multiplies the bits of bfloat16 as if they were integers
         a, b = a.to(tl.float32), b.to(tl.float32)
-    return tl.dot(a, b, input_precision="ieee")
+    return tl.dot(a, b, input_precision="ieee") * scaling
 
 
 @triton.jit
-def _length(lengths, n, r, limit, TABLE: tl.constexpr):
-    """Slots that a set reads in this step, the new token's among them."""
-    if TABLE:
-        length = tl.load(lengths + n).to(tl.int32)
-    else:
-        length = tl.minimum(tl.load(lengths + r) + 1, limit)
-    return length
+def turn(cos, sin, start, end, d, TURN: tl.constexpr):
+    """How numbers d of a vector turn from one position to another, see `attention.core.ropes`.
+
+    A factor of each, one of its partner, and which that is.
+    """
+    half: tl.constexpr = TURN // 2
+    turns = d < TURN
+    c0 = tl.load(cos + start * TURN + d, mask=turns, other=1.0)
+    s0 = tl.load(sin + start * TURN + d, mask=turns, other=0.0)
+    c1 = tl.load(cos + end * TURN + d, mask=turns, other=1.0)
+    s1 = tl.load(sin + end * TURN + d, mask=turns, other=0.0)
+    size = c0 * c0 + s0 * s0
+    c, s = (c1 * c0 + s1 * s0) / size, (s1 * c0 - c1 * s0) / size
+    partner = tl.where(d < half, d + half, tl.where(turns, d - half, d))
+    return c, tl.where(d < half, -s, s), partner
+
+
+@triton.jit
+def ordered(x):
+    """Floats as int32 of the same order; -0.0 is below 0.0."""
+    bits = x.to(tl.int32, bitcast=True)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 @triton.jit
@@ -43,126 +58,140 @@ def _share(length, splits, TILE: tl.constexpr):
 
 
 @triton.jit
-def _own_slot(at, n, r, was, stored, limit, PLACE: tl.constexpr):
-    """Where the new token goes."""
-    if PLACE == "next":
-        own = tl.load(at + n).to(tl.int32)
-    elif PLACE == "ring":  # behind the first ones, which stay
-        first = tl.load(at + r)
-        own = tl.where(was < first, was, first + (was - first) % (limit - first))
-    else:
-        own = stored
-    return own
+def filled(lengths, r, limit, splits, s, TILE: tl.constexpr):
+    """Slots that are read with the new token's, and which splits s have any."""
+    length = tl.minimum(tl.load(lengths + r) + 1, limit)
+    return length, s < tl.cdiv(length, _share(length, splits, TILE))
 
 
 @triton.jit
-def _turned(q, query, was, back, cos, sin, d, TURN: tl.constexpr):
-    """Queries at position `was` as they would be `back` positions earlier; see `ropes.turn`."""
-    inside = d < TURN
-    c0 = tl.load(cos + was.to(tl.int64) * TURN + d, mask=inside, other=1.0)
-    s0 = tl.load(sin + was.to(tl.int64) * TURN + d, mask=inside, other=0.0)
-    c1 = tl.load(cos + (was - back).to(tl.int64) * TURN + d, mask=inside, other=1.0)
-    s1 = tl.load(sin + (was - back).to(tl.int64) * TURN + d, mask=inside, other=0.0)
-    size = c0 * c0 + s0 * s0
-    c, s = (c1 * c0 + s1 * s0) / size, (s1 * c0 - c1 * s0) / size
-    s = tl.where(d < TURN // 2, -s, s)
-    other = tl.where(d < TURN // 2, d + TURN // 2, d - TURN // 2)
-    pair = tl.load(q + other[None, :], mask=inside[None, :], other=0.0)
-    return (query * c[None, :] + pair * s[None, :]).to(query.dtype)
+def _read(
+    query, near, first,  # queries, and those that read the first slots of a ring; TURN
+    keys, values,  # of one head
+    begin, end, own,  # slots; one of them is not read
+    table,  # pages of the slots, TABLE
+    logits, capacity, scaling, top, total, mixed, count, rows, d,
+    M: tl.constexpr, D: tl.constexpr, TABLE: tl.constexpr, PAGE: tl.constexpr,
+    FIRST: tl.constexpr, TURN: tl.constexpr, LOGITS: tl.constexpr, WIDEN: tl.constexpr,
+    TILE: tl.constexpr,
+):  # fmt: skip
+    """Add what queries get of some slots to what they got."""
+    inside = d < D
+    for start in tl.range(begin, end, TILE, num_stages=5 if TABLE else 3):
+        j = start + tl.arange(0, TILE)
+        there, slot = (j < end) & (j != own), j.to(tl.int64)
+        if TABLE:
+            slot = tl.load(table + j // PAGE, mask=there, other=0).to(tl.int64) * PAGE + j % PAGE
+            if FIRST % PAGE:  # the first tokens have pages of their own
+                there = there & ((j < FIRST) | (j >= tl.cdiv(FIRST, PAGE) * PAGE))
+        mask = inside[:, None] & there[None, :]
+        key = tl.load(keys + slot[None, :] * D + d[:, None], mask=mask, other=0.0)
+        mask = there[:, None] & inside[None, :]
+        value = tl.load(values + slot[:, None] * D + d[None, :], mask=mask, other=0.0)
+        scores = product(query, key, scaling, WIDEN)
+        if TURN:  # noqa: SIM102 - the first is settled when it is compiled
+            if start < first:
+                turned = product(near, key, scaling, WIDEN)
+                scores = tl.where((j < first)[None, :], turned, scores)
+        if LOGITS:
+            mask = (rows < M)[:, None] & there[None, :]
+            tl.store(logits + rows[:, None] * capacity + slot[None, :], scores, mask=mask)
+        scores = tl.where(there[None, :], scores, float("-inf"))
+        higher = tl.maximum(top, tl.max(scores, 1))
+        weights = tl.exp(scores - higher[:, None])
+        fade = tl.exp(top - higher)
+        total = total * fade + tl.sum(weights, 1)
+        mixed = mixed * fade[:, None] + product(weights.to(value.dtype), value, 1.0, WIDEN)
+        top = higher
+        count += tl.sum(there.to(tl.int32), 0)
+    return top, total, mixed, count
 
 
 @triton.jit
 def attend(
-    q,  # (R, Hq, 1, D), D contiguous
-    k,
-    v,  # (R, H / SHARED, 1, D), D contiguous
-    q_r,
-    q_h,
-    k_r,
-    k_h,
-    v_r,
-    v_h,
-    keys,
-    values,  # (rows, H / SHARED, capacity, D), contiguous; rows at least R
-    capacity,
+    q, q_r, q_h,  # (R, Hq, 1, D), D contiguous
+    k, k_r, k_h,
+    v, v_r, v_h,  # (R, H / SHARED, 1, D), D contiguous
+    keys, values, capacity,  # (rows, H / SHARED, capacity, D), contiguous; rows at least R
     limit,  # slots in use, at most capacity
-    scaling,
-    seen,  # (R,), tokens of each row before this step; so are the lengths
-    live,  # (R,), 0 where nothing is read or written
-    lengths,  # (R,), slots in use before this step; with a table (R, H), slots to read
+    lengths,  # (R,): slots in use before this step
     at,  # "next": (rows, H), the slot; "ring": (R,), first slots that stay
     position,  # (rows, H, capacity), POSITIONS
     memory,  # (rows, H, capacity, MEMORY)
     queries,  # (rows, Hq, OBSERVERS, D)
-    table,
-    width,  # "table": pages of each set, ascending, (R, H, width)
-    cos,
-    sin,  # (positions, TURN): the model's angles
+    page_keys, page_values, page_capacity,
+    table, width, read,  # pages of each set, ascending, (R, H, width), and slots to read, (R, H)
+    cos, sin,  # (positions, TURN): the model's angles
+    scaling, seen, live,  # (R,): tokens of each row before this step; 0 where nothing is done
     part,  # (R, H, parts, M, D), not divided by the totals
     sums,  # (2, R, H, parts, M): highest logits, and totals
-    parts,
-    before,  # parts of other slots that come first
+    parts, own_parts,  # parts, and those of slots, which come first
     logits,  # (R, H, M, capacity), LOGITS
     reads,  # (R, H, parts), COUNT: slots that were read
-    H: tl.constexpr,
-    SHARED: tl.constexpr,  # sets that share a KV head
-    M: tl.constexpr,
-    D: tl.constexpr,
-    PLACE: tl.constexpr,  # "append", "ring", "next"; "stored", "table": the token has its slot
-    PAGE: tl.constexpr,
-    FIRST: tl.constexpr,
-    SPARE: tl.constexpr,  # "table": so many slots behind the FIRST ones are empty
-    POSITIONS: tl.constexpr,
-    MEMORY: tl.constexpr,
-    OBSERVERS: tl.constexpr,
+    H: tl.constexpr, SHARED: tl.constexpr, M: tl.constexpr, D: tl.constexpr,
+    PLACE: tl.constexpr,  # "append", "ring", "next"; "stored": the token has its slot
+    SLOTS: tl.constexpr, TABLE: tl.constexpr,  # whether slots are read, and whether pages are
+    PAGE: tl.constexpr, FIRST: tl.constexpr,  # tokens on pages of their own
+    POSITIONS: tl.constexpr, MEMORY: tl.constexpr, OBSERVERS: tl.constexpr,
     TURN: tl.constexpr,  # numbers of a key that are turned; 0 where keys are read as they are
-    LOGITS: tl.constexpr,
-    COUNT: tl.constexpr,
-    WIDEN: tl.constexpr,
-    ROWS: tl.constexpr,  # M padded
-    WIDTH: tl.constexpr,  # D padded
+    LOGITS: tl.constexpr, COUNT: tl.constexpr, WIDEN: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr,  # M and D, padded
     TILE: tl.constexpr,  # slots looked at at once
-):
+):  # fmt: skip
     """Store the new token of each set, and what its queries get of the slots of one split.
 
     Split 0 takes the new token from the inputs and stores it; nobody loads its slot.
     """
-    n, split, splits = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    n, split = tl.program_id(0), tl.program_id(1)
     r, h = n // H, n % H
-    place = n.to(tl.int64) * parts + before + split
+    place = n.to(tl.int64) * parts + split
     if COUNT:
         tl.store(reads + place, 0)
     if tl.load(live + r) == 0:
         return
-    TABLE: tl.constexpr = PLACE == "table"
-    length = _length(lengths, n, r, limit, TABLE)
-    each = _share(length, splits, TILE)
-    begin = split * each
+    if not TABLE or (SLOTS and split < own_parts):
+        length = tl.minimum(tl.load(lengths + r) + 1, limit)
+        each = _share(length, own_parts, TILE)
+        begin = split * each
+    else:
+        length = tl.load(read + n)
+        each = _share(length, parts - own_parts, TILE)
+        begin = (split - own_parts) * each
     end = tl.minimum(begin + each, length)
     if begin >= end:
         return
     rows, d = tl.arange(0, ROWS), tl.arange(0, WIDTH)
-    inside, wanted = d < D, (tl.arange(0, ROWS) < M)[:, None] & (tl.arange(0, WIDTH) < D)[None, :]
+    inside, wanted = d < D, (rows < M)[:, None] & (d < D)[None, :]
     was, wide = tl.load(seen + r), r.to(tl.int64)
     q += wide * q_r + (h * M + rows)[:, None] * q_h
     query = tl.load(q + d[None, :], mask=wanted, other=0.0)
-    kv = (wide * (H // SHARED) + h // SHARED) * capacity * D
-    keys += kv
-    values += kv
+    near, first, own, count = query, 0, -1, 0
+    if TURN:  # keys stay where they were: the queries come nearer
+        c, s, partner = turn(cos, sin, was, was - tl.maximum(was + 1 - limit, 0), d, TURN)
+        pair = tl.load(q + partner[None, :], mask=wanted, other=0.0)
+        near = (query * c[None, :] + pair * s[None, :]).to(query.dtype)
+    kv = wide * (H // SHARED) + h // SHARED
+    logits += n.to(tl.int64) * M * capacity
     top = tl.full([ROWS], NOTHING, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     mixed = tl.zeros([ROWS, WIDTH], tl.float32)
-    count, own = 0, -1
-    if PLACE != "table" and PLACE != "stored":
-        own = _own_slot(at, n, r, was, tl.load(lengths + r), limit, PLACE)
-        if split == 0:
+    if not TABLE or (SLOTS and split < own_parts):
+        keys += kv * capacity * D
+        values += kv * capacity * D
+        own = tl.load(lengths + r)
+        if PLACE == "next":
+            own = tl.load(at + n).to(tl.int32)
+        if PLACE == "ring":  # behind the first ones, which stay
+            first = tl.load(at + r)
+            own = tl.where(was < first, was, first + (was - first) % (limit - first))
+        if PLACE == "stored":
+            own = -1
+        elif split == 0:
             k += wide * k_r + h * k_h
             column = tl.arange(0, 16)
             new = (column == 0)[None, :] & inside[:, None]
-            logit = _product(
-                query, tl.load(k + d[:, None] + 0 * column, mask=new, other=0.0), WIDEN
-            )
-            top = tl.sum(logit, 1) * scaling  # the other columns are 0
+            key = tl.load(k + d[:, None] + 0 * column, mask=new, other=0.0)
+            top = tl.sum(product(query, key, 1.0, WIDEN), 1) * scaling  # the other columns are 0
             total += 1.0
             value = tl.load(v + wide * v_r + h * v_h + d, mask=inside, other=0.0)
             mixed += value.to(tl.float32)[None, :]
@@ -178,52 +207,22 @@ def attend(
                 scaled = (query.to(tl.float32) * scaling).to(query.dtype)
                 tl.store(queries + head[:, None] * D + d[None, :], scaled, mask=wanted)
             if LOGITS:
-                tl.store(logits + (n.to(tl.int64) * M + rows) * capacity + own, top, mask=rows < M)
+                tl.store(logits + rows * capacity + own, top, mask=rows < M)
             count += 1
-    if TURN:  # keys stay where they were: the queries come nearer
-        back = tl.maximum(was + 1 - limit, 0)
-        near = _turned(q, query, was, back, cos, sin, d, TURN)
-        if TABLE:
-            query = near
-        else:
-            first = tl.load(at + r)
-
-    for start in range(begin, end, TILE):
-        j = start + tl.arange(0, TILE)
-        there = j < end
-        if TABLE:
-            page = tl.load(table + n.to(tl.int64) * width + j // PAGE, mask=there, other=0)
-            slot = page.to(tl.int64) * PAGE + j % PAGE
-            if SPARE:
-                there = there & ((j < FIRST) | (j >= FIRST + SPARE))
-        else:
-            there = there & (j != own)
-            slot = j.to(tl.int64)
-        key = tl.load(
-            keys + slot[None, :] * D + d[:, None], mask=inside[:, None] & there[None, :], other=0.0
-        )
-        value = tl.load(
-            values + slot[:, None] * D + d[None, :],
-            mask=there[:, None] & inside[None, :],
-            other=0.0,
-        )
-        scores = _product(query, key, WIDEN) * scaling
-        if TURN and not TABLE:  # noqa: SIM102 - the first is settled when it is compiled
-            if start < first:
-                turned = _product(near, key, WIDEN) * scaling
-                scores = tl.where((j < first)[None, :], turned, scores)
-        if LOGITS:
-            line = (n.to(tl.int64) * M + rows)[:, None] * capacity + slot[None, :]
-            tl.store(logits + line, scores, mask=(rows < M)[:, None] & there[None, :])
-        scores = tl.where(there[None, :], scores, float("-inf"))
-        higher = tl.maximum(top, tl.max(scores, 1))
-        weights = tl.exp(scores - higher[:, None])
-        fade = tl.exp(top - higher)
-        total = total * fade + tl.sum(weights, 1)
-        mixed = mixed * fade[:, None] + _product(weights.to(value.dtype), value, WIDEN)
-        top = higher
-        count += tl.sum(there.to(tl.int32), 0)
-
+        top, total, mixed, count = _read(
+            query, near, first, keys, values, begin, end, own, table, logits, capacity, scaling,
+            top, total, mixed, count, rows, d,
+            M, D, False, 1, 0, TURN if PLACE == "ring" else 0, LOGITS, WIDEN, TILE,
+        )  # fmt: skip
+    else:
+        page_keys += kv * page_capacity * D
+        page_values += kv * page_capacity * D
+        top, total, mixed, count = _read(
+            near, near, 0, page_keys, page_values, begin, end, -1,
+            table + n.to(tl.int64) * width, logits, capacity, scaling,
+            top, total, mixed, count, rows, d,
+            M, D, True, PAGE, FIRST, 0, False, WIDEN, TILE,
+        )  # fmt: skip
     line = place * M + rows
     plane = tl.num_programs(0).to(tl.int64) * parts * M
     tl.store(part + line[:, None] * D + d[None, :], mixed, mask=wanted)
@@ -234,7 +233,7 @@ def attend(
 
 
 @triton.jit
-def _joined(sums, plane, line, there, sinks, head, SINKS: tl.constexpr):
+def joined(sums, plane, line, there, sinks, head, SINKS: tl.constexpr):
     """Highest logit of one query, the weight of each split, and the total, all splits together."""
     tops = tl.load(sums + line, mask=there, other=NOTHING)
     totals = tl.load(sums + plane + line, mask=there, other=0.0)
@@ -256,52 +255,27 @@ def _scrambled(x):
 
 
 @triton.jit
-def _ordered(x):
-    """Floats as integers of the same order, in int64; both zeros are one."""
-    bits = (x + 0.0).to(tl.int32, bitcast=True)
-    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)
-
-
-@triton.jit
 def merge(
-    part,
-    sums,  # as `attend` leaves them
-    parts,
+    part, sums, parts,  # as `attend` leaves them
+    own_parts, lengths, limit, read,  # as in `attend`
     sinks,  # (Hq,), SINKS: further logits of the model
-    seen,
-    live,
-    lengths,
-    limit,  # as in `attend`
-    splits,  # of these slots
-    read,  # (R, H): slots to read of tables, whose parts come behind; TABLE
+    seen, live,
     out,  # (R, Hq, D), contiguous; zeros where nothing was read
-    lse,  # (R, Hq), LSE
-    logits,
-    capacity,
-    position,
-    memory,
+    logits, capacity, position, memory,
     following,  # (rows, H): the slot of the next token
     spared,  # (R,): tokens of lower positions stay
     recent,  # (R,): newest tokens, the next one among them, that stay
     numbers,  # (H,), WORTH "number"
-    H: tl.constexpr,
-    M: tl.constexpr,
-    D: tl.constexpr,
-    SLOTS: tl.constexpr,  # whether other slots than those of tables are read
-    TABLE: tl.constexpr,
+    H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, SLOTS: tl.constexpr, TABLE: tl.constexpr,
     SINKS: tl.constexpr,
-    LSE: tl.constexpr,
     WORTH: tl.constexpr,  # "score", "last", "number"; "mass" where nothing is dropped; or ""
     MEMORY: tl.constexpr,  # numbers remembered of a slot: 0, 1, or one a query
     HEADS: tl.constexpr,  # sets that drop the same token
-    DECAY: tl.constexpr,
-    MEAN: tl.constexpr,
-    AGE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    SPLITS: tl.constexpr,  # splits padded
+    DECAY: tl.constexpr, MEAN: tl.constexpr, AGE: tl.constexpr, WIDTH: tl.constexpr,
+    SPLITS: tl.constexpr,  # parts, padded
     TILE: tl.constexpr,  # as in `attend`
     BLOCK: tl.constexpr,  # slots that program M looks at at once
-):
+):  # fmt: skip
     """Join the splits of one query. Program M, where there is one, learns, and chooses what goes.
 
     It adds to what is remembered of each slot the probability that the set's queries gave it, in
@@ -311,30 +285,22 @@ def merge(
     n, g = tl.program_id(0), tl.program_id(1)
     r, h = n // H, n % H
     alive, was = tl.load(live + r) != 0, tl.load(seen + r)
-    s, d, there = tl.arange(0, SPLITS), tl.arange(0, WIDTH), tl.arange(0, SPLITS) < 0
-    length = 0
+    s, d, there, length = tl.arange(0, SPLITS), tl.arange(0, WIDTH), tl.arange(0, SPLITS) < 0, 0
     if SLOTS:
-        length = _length(lengths, n, r, limit, False)
-        there = s < tl.cdiv(length, _share(length, splits, TILE))
+        length, there = filled(lengths, r, limit, own_parts, s, TILE)
     if TABLE:
-        more = _length(read, n, r, limit, True)
-        used = tl.cdiv(more, _share(more, parts - splits, TILE))
-        there = there | ((s >= splits) & (s < splits + used))
+        more = tl.load(read + n)
+        used = tl.cdiv(more, _share(more, parts - own_parts, TILE))
+        there = there | ((s >= own_parts) & (s < own_parts + used))
     there = there & alive
     plane = tl.num_programs(0).to(tl.int64) * parts * M
     lines = (n.to(tl.int64) * parts + s) * M
     if g < M:
-        top, weights, total = _joined(sums, plane, lines + g, there, sinks, h * M + g, SINKS)
-        mixed = tl.load(
-            part + (lines + g)[:, None] * D + d[None, :],
-            mask=there[:, None] & (d < D)[None, :],
-            other=0.0,
-        )
-        total = tl.where(total == 0.0, 1.0, total)
-        mixed = tl.sum(weights[:, None] * mixed, 0) / total
+        top, weights, total = joined(sums, plane, lines + g, there, sinks, h * M + g, SINKS)
+        mask = there[:, None] & (d < D)[None, :]
+        mixed = tl.load(part + (lines + g)[:, None] * D + d[None, :], mask=mask, other=0.0)
+        mixed = tl.sum(weights[:, None] * mixed, 0) / tl.where(total == 0.0, 1.0, total)
         tl.store(out + (n.to(tl.int64) * M + g) * D + d, mixed, mask=d < D)
-        if LSE:
-            tl.store(lse + n.to(tl.int64) * M + g, top + tl.log(total))
     if WORTH != "":  # noqa: SIM102 - likewise
         if (g == M) & alive & (h % HEADS == 0):
             best, victim = tl.full([], NEVER, tl.int64), length - 1
@@ -352,10 +318,8 @@ def merge(
                     worth = tl.zeros([BLOCK], tl.float32)
                     for i in range(HEADS):
                         for m in tl.static_range(M):
-                            line = lines + i * parts * M + m
-                            top, _, total = _joined(
-                                sums, plane, line, there, sinks, (h + i) * M + m, SINKS
-                            )
+                            line, head = lines + i * parts * M + m, (h + i) * M + m
+                            top, _, total = joined(sums, plane, line, there, sinks, head, SINKS)
                             query = ((n + i).to(tl.int64) * M + m) * capacity
                             logit = tl.load(logits + query + slot, mask=inside, other=NOTHING)
                             gain = tl.exp(logit - top) / total
@@ -374,7 +338,7 @@ def merge(
                     if AGE:
                         worth = worth / (was + 1 - place)
                     if WORTH != "mass":
-                        rank = _ordered(worth)
+                        rank = ordered(worth + 0.0).to(tl.int64)  # both zeros are one
                 if WORTH != "mass":
                     stays = (place < first) | (place >= last)
                     # Newer tokens come first among equals.

@@ -111,7 +111,7 @@ class Selecting(KeepAll):
         self.traces = table, read
         store = replace(self.store, place="table")
         pages = gpu.Pages(store.keys, store.values, table, read, self.page)
-        return gpu.attend(counts, store, q, k, v, scaling, pages=pages)
+        return gpu.attend(counts, store, q, k, v, scaling, pages)
 
     def selected(
         self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts

@@ -20,13 +20,14 @@ from attention.contract import (
     Geometry,
     Slots,
     Step,
-    attend,
+    attend_splits,
     check_choice,
     check_pages,
     check_share,
     choices,
     fixed,
     group,
+    join_splits,
 )
 
 GQA = ("sum", "mean", "max")
@@ -92,13 +93,10 @@ class RaaSLayer(Compressing):
 
     def step(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: DeviceCounts) -> Tensor:
         assert self.store is not None
-        (stamps,), g, R, store = fixed(self.stamp), self.geometry, len(q), self.store
-        logits = q.new_empty((R, g.Hkv, g.G, store.keys.shape[2]), dtype=torch.float32)
-        lse = q.new_empty((R, g.Hkv, g.G), dtype=torch.float32)
-        out = attend(counts, store, q, k, v, scaling, lse=lse, logits=logits)
-        lengths, live, seen = store.lengths, counts.live, counts.seen
-        choices().restamp(logits, lse, lengths, live, seen, stamps, self.page, self.gqa, self.alpha)
-        return out
+        splits = attend_splits(counts, self.store, q, k, v, scaling, logits=True)
+        (stamps,), how = fixed(self.stamp), (self.page, self.gqa, self.alpha)
+        choices().restamp(splits, counts.seen, counts.live, stamps, *how)
+        return join_splits(counts, splits)
 
     def target(self, seen: int, room: int) -> int:  # noqa: ARG002
         return self.limit - self.page + seen % self.page

@@ -118,7 +118,7 @@ class Case:
         sinks = None if self.sinks is None else self.sinks[h * self.G : (h + 1) * self.G]
         return attended(q, k, v, range(n), sinks)
 
-    def check(self, out: Tensor, lse: Tensor | None = None) -> None:
+    def check(self, out: Tensor) -> None:
         """Outputs, and what was stored: the new token and nothing else."""
         out = out.view(len(self.seen), self.H, self.G, self.D)
         wanted = [x.clone() for x in self.before]
@@ -127,11 +127,8 @@ class Case:
                 assert (out[r] == 0).all()
                 continue
             for h in range(self.H):
-                due, _, sums = self.expected(r, h)
+                due = self.expected(r, h)[0]
                 np.testing.assert_allclose(out[r, h].numpy(), due, atol=2e-6)
-                if lse is not None:
-                    heads = slice(h * self.G, (h + 1) * self.G)
-                    np.testing.assert_allclose(lse[r, heads].numpy(), sums, atol=1e-5)
                 for x, new in zip(wanted, (self.k, self.v), strict=True):
                     x[r, h, self.own(r, h)] = new[r, h, 0]
         for x, due in zip((self.keys, self.values), wanted, strict=True):
@@ -159,14 +156,13 @@ class Case:
 )
 def test_a_step_reads_what_rows_hold_and_stores_the_new_token(case: dict[str, Any]) -> None:
     rows = Case(**case)
-    lse = torch.full((len(rows.seen), rows.H * rows.G), torch.nan)
     extra = {}
     if rows.place == "next":
         none = rows.counts.number("none")
         extra["eviction"] = gpu.Eviction("last", rows.next.clone(), none, none)
         extra["position"] = rows.position
     rows.counts.reads = {}
-    rows.check(rows.run(rows.store(**extra), lse=lse), lse)
+    rows.check(rows.run(rows.store(**extra)))
     (read,) = (x.sum(-1) for x in rows.counts.reads.values())
     due = [min(n + 1, rows.limit) if n >= 0 else 0 for n in rows.seen]
     assert read.tolist() == [[n] * rows.H for n in due]
@@ -477,7 +473,7 @@ def test_what_needs_the_host_is_named_and_runs_in_pieces(backend: Any) -> None:
 
 
 #: Launches of a layer that chooses; two of all others.
-LAUNCHES = {"raas": 3, "quest": 4, "infllm": 5, "oracle": 5}
+LAUNCHES = {"raas": 3, "quest": 4, "infllm": 4, "oracle": 4}
 #: Operations that start nothing on a device.
 FREE = {"empty", "new_empty", "view", "_unsafe_view", "alias", "slice", "select", "detach"}
 

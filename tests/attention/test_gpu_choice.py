@@ -336,49 +336,7 @@ def test_the_best_slots_by_probability(M: int, largest: bool) -> None:
         assert read[r, h] == len(expected)
 
 
-# Cuts
-
-
-@interpreted
-@pytest.mark.parametrize("at_once", [64, 16])
-@pytest.mark.parametrize(("page", "D"), [(1, 64), (4, 128)])
-def test_what_is_worth_most_stays_in_order(at_once: int, page: int, D: int) -> None:
-    R, H, C, draw = 5, 2, 48, drawn(page)
-    stamps = page > 1
-    most, spared = ints(32, 0, 44, 4, 24), ints(0, 0, 8, 0, 12)
-    lengths, live = ints(C - 1, 7, C - 1, C - 1, C - 1), ints(1, 1, 1, 1, 1)
-    dtypes = (torch.float32, torch.bfloat16, torch.int32)
-    slots = [draw(R + 1, H, C, D, dtype=dtypes[stamps]), (9 * draw(R + 1, H, C)).to(torch.int32)]
-    slots[0][1] = NAN
-    worth = tied(draw, R, H, C)
-    worth[:, :, 30:] = torch.where(worth[:, :, 30:] > 0, math.inf, worth[:, :, 30:])
-    if stamps:  # the last of a page counts
-        worth = draw(R, H, C).mul(2).round().add(9).clamp(min=0).to(torch.int32)
-
-    def run(*state: Tensor) -> Sequence[Tensor]:
-        table, read = gpu_choice.select(
-            worth,
-            lengths,
-            live,
-            C // page - 1,
-            page=page,
-            most=most,
-            spared=spared,
-            at_once=at_once,
-        )
-        gpu_choice.move(state, table, read, most, page)
-        return ()
-
-    moved = in_every_order(run, *slots)
-    for r, h in product(range(R), range(H)):
-        count, first = int(most[r]) // page, int(spared[r]) // page
-        numbers = worth[r, h, page - 1 :: page].tolist()
-        others = ranked(numbers[first:-1], count - first - 1, stamps)
-        pages = [*range(first), *(first + i for i in others), C // page - 1]
-        stays = [p * page + i for p in pages for i in range(page)] if count else list(range(C))
-        for x, before in zip(moved, slots, strict=True):
-            assert same(x[r, h, : len(stays)], before[r, h, stays]), (r, h)
-            assert same(x[R], before[R])
+# Stamps
 
 
 @interpreted
@@ -482,36 +440,6 @@ def test_slots_get_the_mass_of_all_queries(
 
     (mass,) = in_every_order(run)
     close(mass, expected if by_head else expected.sum(2))
-
-
-@interpreted
-@pytest.mark.parametrize(("gqa", "G", "D"), [("sum", 1, 64), ("mean", 5, 64), ("max", 2, 128)])
-def test_observers_rank_the_slots_of_full_rows(gqa: str, G: int, D: int) -> None:
-    R, H, S, observers, kernel, draw = 3, 2, 40, 8, 5, drawn(G)
-    seen, window = [S - 1, 99, 9], [8, 5, 8]
-    keys, queries = draw(R, H, S + 3, D)[:, :, :S], draw(R, H * G, observers, D) * D**-0.5
-    keys[2, :, 10:] = NAN  # a row that is not full
-    lengths, sinks = ints(S - 1, S - 1, 9), draw(H * G)
-
-    def run() -> Sequence[Tensor]:
-        worth = gpu_choice.rank_by_observers(
-            keys, queries, ints(*seen), lengths, ints(*window), kernel, gqa, sinks
-        )
-        return [worth[:2]]
-
-    (worth,) = in_every_order(run)
-    for r, h in product(range(2), range(H)):
-        every = torch.zeros(G, S - window[r] + 2 * (kernel // 2), dtype=torch.float64)
-        for g, age in product(range(G), range(window[r])):
-            query = queries[r, h * G + g, (seen[r] - age) % observers].double()
-            logits = keys[r, h, : S - age].double() @ query
-            both = torch.cat((logits, sinks[h * G + g : h * G + g + 1].double()))
-            probs = both.softmax(0)[: S - window[r]]
-            every[g, kernel // 2 : kernel // 2 + len(probs)] += probs
-        reduced = {"sum": every.sum(0), "mean": every.mean(0), "max": every.amax(0)}[gqa]
-        pooled = reduced.unfold(0, kernel, 1).mean(1)
-        close(worth[r, h, : S - window[r]], pooled)
-        assert (worth[r, h, S - window[r] :] == math.inf).all()
 
 
 # All of it

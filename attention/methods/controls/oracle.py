@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from attention.contract import (
@@ -20,7 +19,7 @@ from attention.contract import (
     Layer,
     Selecting,
     Step,
-    attend,
+    attend_splits,
     check_choice,
     check_number,
     choices,
@@ -54,12 +53,10 @@ class OracleLayer(Selecting):
     ) -> tuple[Tensor, Tensor] | tuple[None, None]:
         if counts.dense or self.store is None:
             return None, None
-        g, R = self.geometry, len(q)
-        logits = q.new_empty((R, g.Hkv, g.G, self.store.keys.shape[2]), dtype=torch.float32)
-        lse = q.new_empty((R, g.Hkv, g.G), dtype=torch.float32)
-        attend(counts, self.store, q, k, v, scaling, lse=lse, logits=logits)
-        most = {"lse": lse, "largest": self.gqa == "max"}
-        table, read = choices().select(logits, counts.seen, counts.live, self.quota - 1, **most)
+        splits = attend_splits(counts, self.store, q, k, v, scaling, logits=True)
+        table, read = choices().select(
+            splits, counts.seen, counts.live, self.quota - 1, largest=self.gqa == "max"
+        )
         return table, read
 
     def looking(self, q: Tensor) -> QKV:

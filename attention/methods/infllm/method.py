@@ -92,9 +92,9 @@ class InfLLMLayer(Blocks):
     def step(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: DeviceCounts) -> Tensor:
         assert self.store is not None
         near, parts = (self.near_k, self.near_v, self.mass), self.parts
-        pages = fixed(*near, self.far_k, self.far_v, self.left_mass, self.means)
-        far, turn = choices().Far(*pages), self.geometry.rope.table(counts.tokens, pages[3])
-        seen, live, spare = counts.seen, counts.live, -parts.n_init % parts.block
+        far = choices().Far(*fixed(*near, self.far_k, self.far_v, self.left_mass, self.means))
+        turn = self.geometry.rope.table(counts.tokens, far.far_k)
+        seen, live = counts.seen, counts.live
         scores = choices().estimate_blocks(
             q, k, v, scaling, far, turn, seen, live, parts.n_init, parts.repr_topk
         )
@@ -104,8 +104,8 @@ class InfLLMLayer(Blocks):
         self.traces = table, read = choices().select(
             scores, seen, live, parts.topk, heads=self.geometry.Hkv, **options
         )
-        source = (far.far_k, far.far_v, table, read, parts.block, parts.n_init, spare, turn)
-        return attend(counts, self.store, q, k, v, scaling, pages=Pages(*source))
+        pages = Pages(far.far_k, far.far_v, table, read, parts.block, parts.n_init, turn)
+        return attend(counts, self.store, q, k, v, scaling, pages)
 
     def settle(self, step: Step) -> bool:  # noqa: ARG002
         self._chosen = None

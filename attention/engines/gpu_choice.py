@@ -233,7 +233,7 @@ def choose(
     scores += n * width
     if M:
         plane, s = tl.num_programs(0).to(tl.int64) * parts * M, tl.arange(0, SPLITS)
-        _, there = filled(lengths, r, limit, parts, s, TILE)
+        _length, there = filled(lengths, r, limit, parts, s, TILE)
         for start in range(0, competing, BLOCK):
             inside, worth = start + j < competing, tl.zeros([BLOCK], tl.float32)
             for m in tl.static_range(M):
@@ -298,7 +298,7 @@ def stamp(
     there = (offset < PAGE)[None, :] & (slot < slots)
     pages, score = tl.cdiv(slots, PAGE), tl.zeros([PAGES], tl.float32)
     plane, s = tl.num_programs(0).to(tl.int64) * parts * M, tl.arange(0, SPLITS)
-    _, full = filled(lengths, r, limit, parts, s, TILE)
+    _length, full = filled(lengths, r, limit, parts, s, TILE)
     for m in tl.static_range(M):
         line = (n * parts + s) * M + m
         top, _, total = joined(sums, plane, line, full, sinks, h * M + m, SINKS)

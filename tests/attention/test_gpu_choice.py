@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import operator
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ needs_triton = pytest.mark.skipif(
 interpreted = pytest.mark.skipif(not INSIDE, reason="run by the last tests of this file")
 NAN, DTYPES = float("nan"), (torch.float32, torch.float16, torch.bfloat16)
 if importlib.util.find_spec("triton") is not None:
-    from attention.engines import gpu_choice
+    from attention.engines import gpu, gpu_choice
 
 
 def drawn(seed: int) -> Callable[..., Tensor]:
@@ -309,137 +311,130 @@ def test_the_best_pages_and_the_last_one(
         assert read[r, h] == (len(expected) - 1) * page + rest
 
 
+class Looks:
+    """Rows whose queries have looked at their slots; many keys are equal, and so are their logits.
+
+    `probs` are loops in float64, (R, H, M, C).
+    """
+
+    def __init__(self, lengths: list[int], M: int, D: int = 16, H: int = 2, C: int = 40) -> None:
+        draw, R = drawn(M), len(lengths)
+        self.sinks, keys = draw(H * M), torch.full((R, H, C, D), NAN)
+        self.q, different = draw(R, H * M, 1, D), draw(9, D)
+        self.probs = torch.zeros(R, H, M, C, dtype=torch.float64)
+        for (r, n), h in product(enumerate(lengths), range(H)):
+            keys[r, h, : n + 1] = different[torch.arange(n + 1) ** 2 % (7 + h)]
+            query = self.q[r, h * M : (h + 1) * M, 0].double()
+            logits = query @ keys[r, h, : n + 1].T.double(), self.sinks.view(H, M, 1)[h].double()
+            self.probs[r, h, :, : n + 1] = torch.cat(logits, 1).softmax(1)[:, :-1]
+        self.new = torch.stack([keys[r, :, n : n + 1] for r, n in enumerate(lengths)])
+        self.keys, self.lengths, self.capacity = keys, ints(*lengths), C
+        self.counts = gpu.DeviceCounts(R, C, torch.device("cpu"))
+        self.counts.live.fill_(1)
+
+    def splits(self) -> gpu.Splits:
+        limit = self.capacity
+        store = gpu.Store(0, self.keys, self.keys, self.lengths, limit, sink_logits=self.sinks)
+        return gpu.attend_splits(self.counts, store, self.q, self.new, self.new, 1.0, logits=True)
+
+
 @interpreted
 @pytest.mark.parametrize(("M", "largest"), [(1, False), (3, False), (8, True)])
 def test_the_best_slots_by_probability(M: int, largest: bool) -> None:
-    lengths, sets, C, k, draw = [0, 1, 6, 7, 39], 2, 40, 6, drawn(M)
-    logits = torch.full((5, sets, M, C), NAN)
-    for r, seen in enumerate(lengths):
-        logits[r, :, :, :seen] = draw(sets, M, seen).round()
-    lse = draw(5, sets, M) + 4
+    lengths, k = [0, 1, 6, 7, 39], 6
+    rows = Looks(lengths, M)
 
     def run() -> Sequence[Tensor]:
         table, read = gpu_choice.select(
-            logits, ints(*lengths), ints(1, 1, 1, 1, 1), k, lse=lse, largest=largest, at_once=16
+            rows.splits(), rows.lengths, rows.counts.live, k, largest=largest, at_once=16
         )
         for r, seen in enumerate(lengths):
             table[r, :, seen + 1 :] = 0
         return table, read
 
     table, read = in_every_order(run)
-    for (r, seen), h in product(enumerate(lengths), range(sets)):
-        each = torch.exp(logits[r, h] - lse[r, h, :, None])[:, :seen]
-        # Equal slots stay equal: in float32, in one order.
-        worth = each.amax(0) if largest else sum(each.unbind(0), torch.zeros(seen))
+    for (r, seen), h in product(enumerate(lengths), range(2)):
+        probs = rows.probs[r, h, :, :seen]
+        worth = probs.amax(0) if largest else probs.sum(0)
         expected = [*ranked(worth.tolist(), k), seen]
         assert table[r, h, : len(expected)].tolist() == expected
         assert read[r, h] == len(expected)
-
-
-# Stamps
 
 
 @interpreted
 @pytest.mark.parametrize(("gqa", "alpha"), [("sum", None), ("mean", 0.2), ("max", None)])
 @pytest.mark.parametrize("G", [1, 2, 7])
 def test_pages_that_are_needed_are_stamped(gqa: str, alpha: float | None, G: int) -> None:
-    page, H, C, draw = 5, 2, 40, drawn(G)
-    lengths, seen = [0, 1, 4, 5, 6, 39, 20], [0, 1, 104, 105, 6, 339, 20]
-    logits = torch.full((7, H, G, C), NAN)
-    stamps = torch.full((8, H, C), -7, dtype=torch.int32)
+    page, draw, lengths = 5, drawn(G), [0, 1, 4, 5, 6, 39, 20]
+    rows, seen = Looks(lengths, G), ints(0, 1, 104, 105, 6, 339, 20)
+    stamps = torch.full((8, 2, 40), -7, dtype=torch.int32)
     for r, length in enumerate(lengths):
-        logits[r, :, :, : length + 1] = draw(H, G, length + 1).round()
-        stamps[r, :, :length] = (draw(H, length).abs() * 9).to(torch.int32) + seen[r] - 9
-    lse, live = logits.logsumexp(-1), ints(1, 1, 1, 1, 1, 1, 0)
-    for r, length in enumerate(lengths):
-        lse[r] = logits[r, :, :, : length + 1].logsumexp(-1)
+        stamps[r, :, :length] = (draw(2, length).abs() * 9).to(torch.int32) + seen[r] - 9
 
     def run(state: Tensor) -> Sequence[Tensor]:
-        gpu_choice.restamp(logits, lse, ints(*lengths), live, ints(*seen), state, page, gqa, alpha)
+        splits = rows.splits()
+        live = ints(1, 1, 1, 1, 1, 1, 0)
+        gpu_choice.restamp(splits, seen, live, state, page, gqa, alpha)
         return ()
 
     (after,) = in_every_order(run, stamps)
     assert same(after[6:], stamps[6:])
-    for r, h in product(range(6), range(H)):
+    for r, h in product(range(6), range(2)):
         slots = lengths[r] + 1
-        probs = torch.exp(logits[r, h] - lse[r, h, :, None])[:, :slots]
-        each = torch.stack([x.amax(1) for x in probs.split(page, 1)])  # (pages, G)
-        score = each.amax(1) if gqa == "max" else sum(each.unbind(1), torch.zeros(len(each)))
-        score = score / G if gqa == "mean" else score
-        best = ranked(score.tolist(), max(len(each) // 2, 1))
+        each = [x.amax(1) for x in rows.probs[r, h, :, :slots].split(page, 1)]
+        score = [float({"sum": x.sum, "mean": x.mean, "max": x.amax}[gqa]()) for x in each]
+        best = ranked(score, max(len(each) // 2, 1))
         if alpha is not None:
-            best = [i for i, x in enumerate(score.tolist()) if x > alpha]
+            best = [i for i, x in enumerate(score) if x > alpha]
         expected = stamps[r, h].clone()
         expected[slots - 1] = seen[r] + 1
         for p in best:
-            stamped = expected[p * page : min((p + 1) * page, slots)]
-            stamped.clamp_(min=seen[r] + 1)
+            expected[p * page : min((p + 1) * page, slots)].clamp_(min=int(seen[r]) + 1)
         assert same(after[r, h], expected), (r, h)
 
 
 # Prompts
 
 
-def looped(
-    q: Tensor, k: Tensor, scaling: float, lengths: Sequence[int], new: Sequence[int], **how: Any
-) -> tuple[Tensor, Tensor]:
-    """Mass (B, H, G, S) and log-sum-exps (B, Hq, T), in float64."""
-    (B, Hq, T, _), (H, S) = q.shape, k.shape[1:3]
-    mass = torch.zeros(B, H, Hq // H, S, dtype=torch.float64)
-    lse = torch.full((B, Hq, T), NAN, dtype=torch.float64)
-    for b, head in product(range(B), range(Hq)):
-        h, g = divmod(head, Hq // H)
-        for t in range(T - new[b], T):
-            own = lengths[b] - T + t
-            logits = k[b, h, : own + 1].double() @ q[b, head, t].double() * scaling
-            sinks = how.get("sinks")
-            every = logits if sinks is None else torch.cat((logits, sinks[head : head + 1]))
-            lse[b, head, t] = every.double().logsumexp(0)
-            low = max(0, own + 1 - how.get("band", own + 1))
-            weights = how.get("weights")
-            weight = 1.0 if weights is None else weights[b % len(weights), t]
-            mass[b, h, g, low : own + 1] += torch.exp(logits - lse[b, head, t])[low:] * weight
-    return mass, lse
-
-
 @interpreted
 @pytest.mark.parametrize(
-    ("dtype", "G", "D", "T", "by_head", "options"),
+    ("dtype", "G", "D", "T", "how"),
     [
-        (torch.float32, 1, 64, 17, True, ("shared",)),
-        (torch.bfloat16, 3, 128, 33, False, ("band", "weights")),
-        (torch.float16, 8, 64, 16, False, ("sinks", "lse")),
-        (torch.float32, 2, 64, 16, True, ("band", "sinks")),
+        (torch.float32, 1, 64, 17, "shared"),
+        (torch.bfloat16, 3, 128, 33, "band"),
+        (torch.float16, 8, 64, 16, "sinks"),
     ],
 )
 def test_slots_get_the_mass_of_all_queries(
-    dtype: torch.dtype, G: int, D: int, T: int, by_head: bool, options: tuple[str, ...]
+    dtype: torch.dtype, G: int, D: int, T: int, how: str
 ) -> None:
     H, draw = 2 if G < 8 else 1, drawn(G)
-    new = [T, 1, T - 1, 15, 0, min(17, T)]
-    past = [0, 0, 3, 20, 0, 1]
+    new, past = [T, 1, T - 1, 15, 0, min(17, T)], [0, 0, 3, 20, 0, 1]
     lengths = [n + p for n, p in zip(new, past, strict=True)]
     B, S = len(new), max(lengths) + 2
     q, k = draw(B, T, H * G, D, dtype=dtype).transpose(1, 2), draw(B, H, S, D, dtype=dtype)
+    weights = draw(1 if how == "shared" else B, T).abs()
     for b in range(B):
-        q[b, :, : T - new[b]], k[b, :, lengths[b] :] = NAN, NAN
-    how: dict[str, Any] = {"band": 9} if "band" in options else {}
-    if "weights" in options or "shared" in options:
-        how["weights"] = draw(1 if "shared" in options else B, T).abs()
-    if "sinks" in options:
-        how["sinks"] = draw(H * G)
-    expected, lse = looped(q, k, D**-0.5, lengths, new, **how)
-    if "lse" in options:
-        how["lse"] = lse.float()
+        k[b, :, lengths[b] :] = NAN
+        if how != "shared":
+            q[b, :, : T - new[b]], weights[b, : T - new[b]] = NAN, 0
+    band, sinks = 9 if how == "band" else None, draw(H * G) if how == "sinks" else None
 
     def run() -> Sequence[Tensor]:
-        counts = ints(*lengths), ints(*new)
-        sinks = {"sink_logits": how.get("sinks")}
-        rest = {name: x for name, x in how.items() if name != "sinks"}
-        return [gpu_choice.column_mass(q, k, D**-0.5, *counts, by_head=by_head, **sinks, **rest)]
+        return gpu_choice.column_mass(q, k, D**-0.5, ints(*lengths), weights, band, sinks)
 
-    (mass,) = in_every_order(run)
-    close(mass, expected if by_head else expected.sum(2))
+    mass, lse = in_every_order(run)
+    expected = torch.zeros(B, H, G, S, dtype=torch.float64)
+    for b, head in product(range(B), range(H * G)):
+        for t in range(max(T - (T if how == "shared" else new[b]), T - lengths[b]), T):
+            own = lengths[b] - T + t
+            logits = k[b, head // G, : own + 1].double() @ q[b, head, t].double() * D**-0.5
+            every = logits if sinks is None else torch.cat((logits, sinks[head : head + 1]))
+            total, low = every.double().logsumexp(0), max(0, own + 1 - (band or S))
+            close(lse[b, head, t], total)
+            gain = torch.exp(logits - total)[low:] * weights[b % len(weights), t]
+            expected[b, head // G, head % G, low : own + 1] += gain
+    close(mass, expected)
 
 
 # All of it
@@ -468,25 +463,42 @@ def launched(dtype: torch.dtype, G: int, D: int) -> None:
         return torch.empty(shape, dtype=dtype, device="meta")
 
     rows, q, k = (some(R, dtype=torch.int32), *(some(R, n, 1, D, dtype=dtype) for n in (H * G, H)))
-    keys, near = (some(R, H, n, D, dtype=dtype) for n in (C, 512))
+    keys, near, angles = some(R, H, C, D, dtype=dtype), some(R, H, 512, D, dtype=dtype), some(C, D)
     bounds, means = some(R, H, C // page, 2 * D, dtype=dtype), some(R, 1, C // 32, H * D)
     for gqa in ("sum", "max"):
         gpu_choice.estimate_pages(q, k, k, 1.0, keys, keys, bounds, rows, rows, page, gqa)
     far = gpu_choice.Far(near, near, some(R, H, 512), keys, keys, some(R, H, 32), means)
-    gpu_choice.estimate_blocks(q, k, k, 1.0, far, (some(C, D), some(C, D)), rows, rows, 32, 4)
-    for pages in (512, 4096, 65536):
-        gpu_choice.select(some(R, H, pages), rows, rows, 63, page=page)
-    logits, lse, stamps = some(R, H, G, C), some(R, H, G), some(R, H, 1024, dtype=torch.int32)
-    gpu_choice.select(logits, rows, rows, 1023, lse=lse)
-    gpu_choice.restamp(logits[..., :1024], lse, rows, rows, rows, stamps, page, "max", None)
-    cut = {"most": rows, "spared": rows}
-    gpu_choice.select(some(R, H, 8192), rows, rows, 8191, **cut)
-    table, read = gpu_choice.select(stamps, rows, rows, 63, page=page, **cut)
-    gpu_choice.move([keys, stamps], table, read, rows, page)
+    gpu_choice.estimate_blocks(q, k, k, 1.0, far, (angles, angles), rows, rows, 32, 4)
+    for pages in (512, 65536):
+        table, read = gpu_choice.select(some(R, H, pages), rows, rows, 63, page=page)
     prompt = some(R, H * G, 4096, D, dtype=dtype), some(R, H, 4096, D, dtype=dtype)
-    gpu_choice.column_mass(*prompt, 1.0, rows, rows, sink_logits=prompt[0][0, :, 0, 0])
-    weights = some(R, 4096)
-    gpu_choice.column_mass(*prompt, 1.0, rows, rows, by_head=True, weights=weights, band=100)
+    gpu_choice.column_mass(*prompt, 1.0, rows, some(1, 4096), 100, prompt[0][0, :, 0, 0])
+
+    counts, place = gpu.DeviceCounts(R, C, torch.device("meta")), some(R, H, C, dtype=torch.int32)
+    following, head = some(R, H, 1, dtype=torch.int64), some(H, dtype=torch.int64)
+    turn, table = (angles, angles), gpu.Pages(keys, keys, table, read, page)
+    blocks = replace(table, first=5, turn=turn)
+    moves = {
+        worth: gpu.Eviction(worth, following, rows, rows, *more)
+        for worth, *more in (("score", some(R, H, C, G)), ("last", None, None, True),
+                             ("number", None, head), ("mass", some(R, H, 512)))
+    }  # fmt: skip
+    for where, pages in (
+        ({"position": place, "queries": some(R, H * G, 32, D, dtype=dtype)}, None),
+        ({"place": "ring", "first": rows, "turn": turn}, None),
+        *(({"place": "next", "position": place, "eviction": moves[x]}, None)
+          for x in ("score", "last", "number")),
+        ({"place": "stored", "eviction": moves["mass"]}, blocks),
+        ({"place": "table", "sink_logits": q[0, :, 0, 0]}, table),
+    ):  # fmt: skip
+        own = near if where.get("place") == "stored" else keys
+        store = gpu.Store(0, own, own, rows, own.shape[2], **where)
+        gpu.attend(counts, store, q, k, k, 1.0, pages)
+    splits = gpu.attend_splits(counts, gpu.Store(0, keys, keys, rows, C), q, k, k, 1.0, None, True)
+    gpu_choice.select(splits, rows, rows, 1023)
+    near = gpu.Store(0, near, near, rows, 512)
+    splits = gpu.attend_splits(counts, near, q, k, k, 1.0, None, True)
+    gpu_choice.restamp(splits, rows, rows, some(R, H, 512, dtype=torch.int32), page, "max", None)
 
 
 @pytest.mark.slow
@@ -505,7 +517,7 @@ def test_the_kernels_compile_for_gpus(
     capability: int, dtype: torch.dtype, G: int, D: int,
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """At most 168 registers and 72 KB of shared memory, and nothing on the stack."""
+    """At most 168 registers, more in float32, 99 KB of shared memory, and nothing on the stack."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -516,6 +528,7 @@ def test_the_kernels_compile_for_gpus(
         torch.bfloat16: "bf16",
         torch.float32: "fp32",
         torch.int32: "i32",
+        torch.int64: "i64",
     }
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
@@ -535,9 +548,10 @@ def test_the_kernels_compile_for_gpus(
         command = [str(tool), "--dump-resource-usage", str(tmp_path / "cubin")]
         usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         registers, stack = (int(re.findall(rf"{x}:(\d+)", usage)[0]) for x in ("REG", "STACK"))
-        assert (registers <= 168, stack, made.metadata.shared <= 72 << 10) == (True, 0, True), (
-            kernel.fn.__name__, constants, registers, stack, made.metadata.shared,
-        )  # fmt: skip
+        used = registers, stack, made.metadata.shared
+        limits = 224 if dtype == torch.float32 else 168, 0, 99 << 10
+        assert all(map(operator.le, used, limits)), (kernel.fn.__name__, constants, used)
 
-    monkeypatch.setattr(gpu_choice.gpu, "launch", compile_one)
+    monkeypatch.setattr(gpu, "launch", compile_one)
+    monkeypatch.setattr(gpu, "processors", lambda device: 132)  # noqa: ARG005
     launched(dtype, G, D)

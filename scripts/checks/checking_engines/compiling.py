@@ -25,9 +25,8 @@ def compiled() -> int:
     import torch
     import triton
 
-    from attention.engines import gpu_kernels
     from attention.engines import triton_kernels as kernels
-    from attention.engines.gpu import tiles, warps
+    from attention.engines.gpu import tiles
     from lil.serving.blocks.worth_kernel import compared_blocks, rows_of
 
     print(f"triton {triton.__version__}; shared memory in bytes")
@@ -49,45 +48,6 @@ def compiled() -> int:
             shared = _shared_memory(kernel, short, constants, capability)
             wrong += shared > SHARED
             print(f"sm_{capability} {name} D {D} {what}: {shared}", flush=True)
-    for capability, (name, short), D in product(CAPABILITIES, _DTYPES.items(), (64, 128, 256)):
-        dtype = getattr(torch, name)
-        tile, H = tiles(4, D, dtype), 2
-        common = {"H": H, "M": 4, "D": D, "WIDTH": tile.WIDTH, "TILE": tile.SLOTS}
-        off = ("POSITIONS", "MEMORY", "OBSERVERS", "TURN", "LOGITS", "FIRST", "SPARE")
-        plain = dict.fromkeys(off, 0)
-        plain |= {"SHARED": 1, "PAGE": 16, "COUNT": False, "WIDEN": False, "ROWS": tile.ROWS}
-        for what, own in {
-            "append": {"PLACE": "append", "POSITIONS": True, "OBSERVERS": 32},
-            "ring": {"PLACE": "ring", "TURN": D},
-            "next": {"PLACE": "next", "POSITIONS": True, "MEMORY": 1, "LOGITS": True},
-            "table": {"PLACE": "table", "TURN": D, "FIRST": 5, "SPARE": 11},
-        }.items():
-            constants = common | plain | own
-            shared = _shared_memory(
-                gpu_kernels.attend, short, constants, capability, warps=warps(dtype)
-            )
-            wrong += shared > SHARED
-            print(f"sm_{capability} {name} D {D} attend {what}: {shared}", flush=True)
-        plain = dict.fromkeys(("TABLE", "SINKS", "LSE", "MEAN", "AGE"), False)
-        plain |= {
-            "SLOTS": True,
-            "MEMORY": 0,
-            "HEADS": 1,
-            "DECAY": 1.0,
-            "SPLITS": 128,
-            "BLOCK": 1024,
-        }
-        for worth, own in {
-            "": {"SINKS": True, "LSE": True, "TABLE": True},
-            "mass": {"MEMORY": 1, "TABLE": True},
-            "score": {"MEMORY": 4, "AGE": True, "DECAY": 0.5},
-            "last": {"HEADS": H, "MEAN": True},
-            "number": {},
-        }.items():
-            constants = common | plain | {"WORTH": worth} | own
-            shared = _shared_memory(gpu_kernels.merge, short, constants, capability)
-            wrong += shared > SHARED
-            print(f"sm_{capability} {name} D {D} merge {worth or 'alone'}: {shared}", flush=True)
     for capability, size, M in product(CAPABILITIES, (48, 256, 1024), (1, 4)):
         width, rows = rows_of(size)
         constants = {"M": M, "SIZE": size, "WIDTH": width, "ROWS": rows}

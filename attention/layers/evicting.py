@@ -85,10 +85,6 @@ class Evicting(Bounded):
         """How much each query of a prefill counts in `learn`, (B or 1, T); None for 1 each."""
         return step.real()
 
-    def placed(self, S: int, stored_tokens: Counts, step: Step) -> Tensor:  # noqa: ARG002
-        """The first S keys, of which rows store `stored_tokens`, where queries see them."""
-        return _first(self.k.data, S)
-
     def check(self, step: Step) -> None:
         self.check_prompts(step)
         self.spend(min(step.longest, self.limit))
@@ -108,7 +104,7 @@ class Evicting(Bounded):
         forgotten = [(slots, None) for slots in self.memories]
         arriving = ((self.k, k), (self.v, v), (self.position, arrived), *forgotten)
         g.engine.put_all(arriving, at)
-        keys, values = self.placed(S, occupancy.counts, step), _first(self.v.data, S)
+        keys, values = (_first(slots.data, S) for slots in (self.k, self.v))
         qkv = QKV(group(q, Hkv, scaling), keys, values, g.sink_logits)
         if self.summed is not None:
             out = g.engine.attend_with_mass(qkv, occupancy, self.summed.data)
@@ -153,7 +149,7 @@ class Evicting(Bounded):
         stored_tokens = self.kept(step.past)
         self.lay_out(k, v, stored_tokens, step)
         total: Counts = stored_tokens + step.new
-        keys, values = self.placed(int(total.max()), total, step), self.v.data
+        keys, values = self.k.data, self.v.data
         last = step.last_visible(stored_tokens, "evicting")
         sink_logits = self.geometry.sink_logits
         if type(self).learn is Evicting.learn:

@@ -217,7 +217,7 @@ class Paged(Selecting):
         """The summaries in keys' worth."""
         pages, g = self.pages(seen), self.geometry
         summaries = -(-pages * self.summaries.data.shape[-1] // g.D) * g.Hkv
-        return np.where(pages <= self.allowed(seen), 0, summaries)
+        return np.where(pages <= self.quota, 0, summaries)
 
     def row_bytes(self, seen: Counts) -> Counts:
         known = self.summaries.data

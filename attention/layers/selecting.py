@@ -84,19 +84,12 @@ class Selecting(KeepAll):
         """Pages begun, (B,)."""
         return -(-seen // self.page)
 
-    def allowed(self, seen: Counts) -> Counts | int:  # noqa: ARG002
-        """Pages a decode query may read, (B,) or the same for all rows."""
-        return self.quota
-
-    def begun_pages(self, step: Step) -> tuple[Counts, int]:
-        """Pages of each row, and the most of any."""
-        pages = self.pages(step.seen)
-        return pages, int(pages.max())
+    def begun_pages(self, step: Step) -> int:
+        """Pages of the longest row."""
+        return -(-step.longest // self.page)
 
     def dense(self, step: Step) -> bool:
-        pages, most = step.memo(("pages", type(self), self.page), lambda: self.begun_pages(step))
-        by_quota = type(self).allowed is Selecting.allowed
-        return most <= self.quota if by_quota else bool((pages <= self.allowed(step.seen)).all())
+        return self.begun_pages(step) <= self.quota
 
     def check(self, step: Step) -> None:
         self.spend(step.longest if self.dense(step) else self.quota * self.page)
@@ -120,7 +113,7 @@ class Selecting(KeepAll):
         raise NotImplementedError(self.geometry.method)
 
     def settle(self, step: Step) -> bool:
-        self._chosen, self.pages_then = None, self.begun_pages(step)[1]
+        self._chosen, self.pages_then = None, self.begun_pages(step)
         return False
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
@@ -135,7 +128,7 @@ class Selecting(KeepAll):
         choice = self.choose(scaled, step)
         if choice.pages.shape[1] == 1:
             choice = choice.each(lambda x: x.expand(-1, g.Hkv, -1))
-        self.chosen, self.pages_then = choice, self.begun_pages(step)[1]
+        self.chosen, self.pages_then = choice, self.begun_pages(step)
         self.spend(choice.pages.shape[2] * self.page)
         # G query heads share a KV head's set, or each has its own.
         query = scaled.view(step.rows, choice.pages.shape[1], -1, g.D)

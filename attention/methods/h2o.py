@@ -22,19 +22,18 @@ from attention.contract import (
     check_choice,
     check_flag,
     check_int,
-    check_number,
     devices,
     fixed,
     over_group,
-    rotate,
 )
 
 GQA = ("sum", "mean", "max", "query_head")
-POSITIONS = ("absolute", "rolled")
 
 
 class H2OLayer(Evicting):
     """Scores are sums per KV head, or per query head where the largest of the group counts."""
+
+    on_device = True
 
     def __init__(self, geometry: Geometry, backend: H2O) -> None:
         super().__init__(geometry, backend)
@@ -43,26 +42,19 @@ class H2OLayer(Evicting):
         self.halves = backend.heavy == backend.budget // 2
         tail = (geometry.G,) if self.gqa == "max" else ()
         self.score = self.remember("score", tail, dtype=geometry.wide)
-        if self.gqa != "max" and backend.decay == 1 and backend.score_from_prefill:
+        if self.gqa != "max" and backend.score_from_prefill:
             self.summed = self.score
 
     def counts(self, step: Step) -> Tensor | None:
-        scored = super().counts(step) if self.backend.score_from_prefill else step.generated()
-        if self.backend.decay == 1:
-            return scored
-        later = torch.arange(step.T - 1, -1, -1, device=step.device, dtype=self.geometry.wide)
-        return (step.newest(step.T) if scored is None else scored) * self.backend.decay**later
+        return super().counts(step) if self.backend.score_from_prefill else step.generated()
 
     def learn(self, mass: Tensor, step: Step) -> None:
         if step.decode and not self.backend.score_from_prefill and (step.past < step.prompt).any():
             mass = mass * step.generated()[:, None, None]
         score = self.score.data[:, :, : mass.shape[-1]]
-        if self.backend.decay != 1:
-            new = step.tensor(step.new).view(-1, *([1] * (score.ndim - 1)))
-            score *= self.backend.decay ** new.to(score.dtype)
         score += mass.transpose(2, 3) if self.gqa == "max" else over_group(mass, "sum", 2)
 
-    def worth(self, S: int, step: Step) -> Tensor:
+    def worth(self, S: int, step: Step) -> Tensor:  # noqa: ARG002
         score = self.score.data
         if score.shape[2] > S:
             score = score[:, :, :S]
@@ -70,8 +62,6 @@ class H2OLayer(Evicting):
             score = over_group(score, "max", -1)
         elif self.gqa == "mean":
             score = score / self.geometry.G
-        if self.backend.normalise == "age":
-            score = score / (step.seen_tokens[:, None, None] - self.position.data[:, :, :S])
         return score
 
     def least_room(self) -> int:
@@ -83,29 +73,9 @@ class H2OLayer(Evicting):
         room = np.maximum(self.limit - prompt, 0)
         return room - (room // 2 if self.halves else self.backend.heavy)
 
-    @property
-    def on_device(self) -> bool:  # type: ignore[override]
-        return self.backend.positions == "absolute"
-
     def eviction(self, spared: Tensor, recent: Tensor) -> Eviction:
         following, score = fixed(self.next, self.score)
-        decay, mean = self.backend.decay, self.gqa == "mean"
-        known = ("score", following, spared, recent, score)
-        return Eviction(*known, decay=decay, mean=mean, age=self.backend.normalise == "age")
-
-    def placed(self, S: int, stored_tokens: Counts, step: Step) -> Tensor:
-        keys = super().placed(S, stored_tokens, step)
-        if self.backend.positions == "absolute" or (stored_tokens == step.seen).all():
-            return keys
-        position = self.position.data[:, :, :S].long()
-        # Empty slots come last; nobody reads them.
-        aged = position.masked_fill(position < 0, torch.iinfo(position.dtype).max)
-        end = aged.argsort(-1).argsort(-1) + step.tensor(step.seen - stored_tokens)[:, None, None]
-        start = position.clamp(min=0)
-        each = keys.flatten(0, 1)[:, None]
-        positions = start.flatten(0, 1), end.flatten(0, 1)
-        turn = self.geometry.rope.turn(*positions, each, step.longest)
-        return rotate(each, turn).view(keys.shape)
+        return Eviction("score", following, spared, recent, score, mean=self.gqa == "mean")
 
 
 class PerQueryHead(Layer):
@@ -166,11 +136,10 @@ class H2O(Dropping):
     """Keeps the `heavy` tokens with the largest summed probability and the newest ones.
 
     H2O, arXiv 2306.14048; FMInference/H2O, `utils_real_drop`. A slot's score is the sum over all
-    queries so far, the prompt's included, of the probability they gave it, never normalised or
-    decayed (by default). The authors attend first and evict afterwards, so their queries read
-    budget + 1 tokens; this equals their code with heavy = budget // 2 and
-    recent = budget - budget // 2 - 1. They score per query head of a model without grouped heads;
-    here one set is kept per KV head, unless `gqa` says otherwise.
+    queries so far, the prompt's included, of the probability they gave it. The authors attend first
+    and evict afterwards, so their queries read budget + 1 tokens; this equals their code with
+    heavy = budget // 2 and recent = budget - budget // 2 - 1. They score per query head of a model
+    without grouped heads; here one set is kept per KV head, unless `gqa` says otherwise.
 
     Args:
         budget: tokens a decode query may read, current token included; at least 2.
@@ -179,12 +148,8 @@ class H2O(Dropping):
         keep_prompt: the prompt stays; heavy and newest tokens share the rest.
         gqa: how the scores of the G query heads of a KV head become one: "sum", "mean" or "max"; or
             "query_head" for a set per query head, which takes G times the memory.
-        positions: "absolute", keys keep the position they were seen at; "rolled", distances are
-            those inside the cache.
         score_from_prefill: whether the queries of a prompt score too. If not, a prompt is cut
             among equals, which keeps its oldest tokens.
-        normalise: None, or "age" to rank by score per query that could see the token.
-        decay: factor of all scores at each query, above 0 and at most 1.
         dense_layers: first layers left dense; exempt from the budget.
     """
 
@@ -195,10 +160,7 @@ class H2O(Dropping):
     budget: int
     heavy: int = AUTO
     gqa: str = "sum"
-    positions: str = "absolute"
     score_from_prefill: bool = True
-    normalise: str | None = None
-    decay: float = 1.0
     dense_layers: int = 0
 
     def __post_init__(self) -> None:
@@ -209,15 +171,7 @@ class H2O(Dropping):
         if check_int("heavy", self.heavy, 0, allowed) >= self.budget:
             raise InvalidValue("heavy", self.heavy, allowed)
         check_choice("gqa", self.gqa, GQA)
-        check_choice("positions", self.positions, POSITIONS)
         check_flag("score_from_prefill", self.score_from_prefill)
-        if self.normalise is not None:
-            check_choice("normalise", self.normalise, ("age",))
-        check_number("decay", self.decay, "a number above 0 and at most 1", above=0, most=1)
-
-    @property
-    def turns_keys(self) -> bool:
-        return self.positions == "rolled"
 
     def layer(self, geometry: Geometry) -> Layer:
         return (PerQueryHead if self.gqa == "query_head" else H2OLayer)(geometry, self)

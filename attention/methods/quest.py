@@ -5,21 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from attention.contract import (
-    AUTO,
     Backend,
-    Choice,
-    Counts,
     DeviceCounts,
     Geometry,
-    Layer,
     Paged,
-    Selecting,
-    Step,
     check_choice,
     check_pages,
     choices,
@@ -72,27 +65,6 @@ class QuestLayer(Paged):
         return table, read
 
 
-class ScriptLayer(QuestLayer):
-    """The rule of the accuracy script: heads of one row may read different numbers of tokens."""
-
-    def __init__(self, geometry: Geometry, backend: Quest) -> None:
-        super().__init__(geometry, backend)
-        self.budget = max(backend.budget, 3 * self.page)
-
-    def allowed(self, seen: Counts) -> Counts:
-        return np.maximum(np.minimum(seen // self.page, self.quota), 3)
-
-    def choose(self, q: Tensor, step: Step) -> Choice:
-        scores = self.scores(q, self.pages(step.seen), step)
-        values, index = scores.sort(dim=-1, descending=True, stable=True)
-        allowed = self.allowed(step.seen)
-        most = int(allowed.max())
-        best = torch.arange(most, device=q.device) < step.tensor(allowed)[:, None, None]
-        return Choice(index[..., :most], best & (values[..., :most] > float("-inf")))
-
-    reads = Selecting.reads  # counted: it does not follow from lengths
-
-
 @dataclass(frozen=True, kw_only=True)
 class Quest(Backend):
     """Reads the last page and the budget // page - 1 others with the largest upper bound of q.k.
@@ -107,12 +79,7 @@ class Quest(Backend):
         page: tokens per page.
         dense_layers: first layers left dense, as the authors do; exempt from the budget.
         gqa: "sum", "mean" or "max" over the group, or "query_head" for a set per query head; "sum"
-            by default, "query_head" with `paper_script`, which knows no other.
-        rule: "kernel", that of the CUDA path; "paper_script", that of the authors' accuracy script:
-            of n tokens each query head reads its min(n, budget) // page best pages, at least three
-            of them, and the last page competes with the others. A begun page too many is lost below
-            the budget too, so attention is full up to three pages only; and a budget below three
-            pages is exceeded.
+            by default.
     """
 
     name: ClassVar[str] = "quest"
@@ -121,24 +88,9 @@ class Quest(Backend):
     budget: int
     page: int = 16
     dense_layers: int = 2
-    gqa: str = AUTO
-    rule: str = "kernel"
+    gqa: str = "sum"
 
     def __post_init__(self) -> None:
         check_pages(self.budget, self.page)
         super().__post_init__()
-        check_choice("rule", self.rule, ("kernel", "paper_script"))
-        kernel = self.rule == "kernel"
-        if self.gqa is AUTO:
-            self._resolve("gqa", "sum" if kernel else "query_head")
-        check_choice("gqa", self.gqa, GQA if kernel else ("query_head",))
-
-    @property
-    def exact_until(self) -> float:
-        if self.rule == "kernel":
-            return self.budget
-        # Of three pages and a token, which are four pages, three are read.
-        return max(self.budget, 3) if self.page == 1 else 3 * self.page
-
-    def layer(self, geometry: Geometry) -> Layer:
-        return (QuestLayer if self.rule == "kernel" else ScriptLayer)(geometry, self)
+        check_choice("gqa", self.gqa, GQA)

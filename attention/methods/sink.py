@@ -16,9 +16,7 @@ from attention.contract import (
     DeviceCounts,
     Dropping,
     Geometry,
-    InvalidValue,
     Layer,
-    Slots,
     Step,
     Store,
     Turn,
@@ -28,14 +26,15 @@ from attention.contract import (
     dense,
     devices,
     group,
-    rotate,
 )
 
-POSITIONS = ("cache", "absolute", "hf_sinkcache")
+POSITIONS = ("cache", "absolute")
 
 
 class SinkLayer(Layer):
     """Sinks in the first slots, the window in a ring behind them: slot follows from position."""
+
+    on_device = True
 
     def __init__(self, geometry: Geometry, backend: Sink) -> None:
         super().__init__(geometry, backend)
@@ -45,19 +44,12 @@ class SinkLayer(Layer):
         self.least_sinks: int = backend.sinks
         self.sinks: Counts = np.full(geometry.B, backend.sinks)
         self.most_sinks = self.limit - 1 if self.keeps_prompt else backend.sinks
-        self.turns = backend.turns_keys and backend.positions == "cache"
-        self.drifts = backend.positions == "hf_sinkcache"
+        self.turns = backend.turns_keys
         self.k = self.slots("k", (geometry.D,), limit=self.limit)
         self.v = self.slots("v", (geometry.D,), limit=self.limit)
         # Sink keys as the model roped them: turning these anew each step leaves no error behind.
         self.first = (
             self.slots("first", (geometry.D,), limit=self.most_sinks) if self.turns else None
-        )
-        # The position each drifting key is roped at, so that a turn undoes what was done there.
-        self.place = (
-            self.slots("place", (1,), heads=1, dtype=torch.int64, limit=self.limit)
-            if self.drifts
-            else None
         )
 
     def slot_of(self, position: Counts) -> Counts:
@@ -72,10 +64,6 @@ class SinkLayer(Layer):
         gone = np.maximum(seen - self.limit, 0)[:, None]
         position = np.where(index < sinks[:, None], index, index + gone)
         return np.where(position < seen[:, None], position, -1)
-
-    @property
-    def on_device(self) -> bool:  # type: ignore[override]
-        return not self.drifts
 
     def stored(self, counts: DeviceCounts) -> Store:
         self.first_as_roped(range(len(self.sinks)))
@@ -109,17 +97,12 @@ class SinkLayer(Layer):
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.check(step)
         g, occupancy = self.geometry, step.occupancy(self.limit)
-        if self.place is not None:
-            self.drift(self.place, step)
         if self.k.capacity < occupancy.most:
             for slots in self.state.values():
                 slots.fit(occupancy.most)
         here = step.memo("slot", lambda: self.slot_of(step.past))
         at = step.flat(here, g.Hkv, self.k.capacity, "ring")
         g.engine.put_all(((self.k, k), (self.v, v)), at)
-        if self.place is not None:
-            at = step.flat(here, 1, self.place.capacity, "ring")
-            g.engine.put(self.place, at, step.positions()[:, None, :, None])
         if step.memo("new sinks", lambda: bool((step.past < self.sinks).any())):
             self.remember(self.k.data, step)
         self.turn_sinks(step.seen, step)
@@ -131,17 +114,15 @@ class SinkLayer(Layer):
         self.turn_sinks(step.past, step)
         before = self.held_positions(step.past, self.sinks)
         counts: Counts = (before >= 0).sum(-1)
-        joined = [
-            (slots, self.join(slots.data, new, before, step))
-            for slots, new in self.each(k, v, step)
-        ]
-        keys, values = joined[0][1], joined[1][1]
+        keys, values = (
+            self.join(slots.data, new, before, step) for slots, new in ((self.k, k), (self.v, v))
+        )
         square = not step.past.any() and not step.padded
         last = step.last_visible(counts, "sink")
         out = dense(q, keys, values, scaling, last, square, self.geometry.sink_logits)
         if (step.past < self.sinks).any():
             self.remember(keys, step)
-        self.cut(joined, counts, step)
+        self.cut(keys, values, counts, step)
         return out
 
     def take_prompts(self, step: Step) -> None:
@@ -149,13 +130,6 @@ class SinkLayer(Layer):
         if self.keeps_prompt and (step.past < step.prompt).any():
             check_prompt(step, self.limit, 1)
             self.sinks = np.maximum(self.sinks, step.prompt)
-
-    def each(self, k: Tensor, v: Tensor, step: Step) -> list[tuple[Slots, Tensor]]:
-        """What is held of every token, and what the new ones bring to it."""
-        pairs = [(self.k, k), (self.v, v)]
-        if self.place is not None:
-            pairs.append((self.place, step.positions()[:, None, :, None]))
-        return pairs
 
     def join(self, stored: Tensor, new: Tensor, before: Counts, step: Step) -> Tensor:
         """Everything held and the new tokens, oldest first."""
@@ -165,7 +139,7 @@ class SinkLayer(Layer):
         slots = step.memo("held", lambda: step.tensor(self.slot_of(np.maximum(before, 0))))
         return step.join(_pick(stored, slots), counts, new)
 
-    def cut(self, joined: list[tuple[Slots, Tensor]], counts: Counts, step: Step) -> None:
+    def cut(self, keys: Tensor, values: Tensor, counts: Counts, step: Step) -> None:
         """Of all tokens, oldest first, store the sinks and the window in their slots."""
         after = self.held_positions(step.seen, self.sinks)
         most = after.shape[1]
@@ -184,7 +158,7 @@ class SinkLayer(Layer):
             return step.tensor(index)
 
         index = step.memo("cut", source)
-        for slots, tokens in joined:
+        for slots, tokens in ((self.k, keys), (self.v, values)):
             slots.fit(most)
             slots.data[:, :, :most] = _pick(tokens, index)
 
@@ -229,22 +203,6 @@ class SinkLayer(Layer):
         # Behind a row's own sinks its window begins.
         there.copy_(torch.where(own, engine.rotate(sinks, turn), there))
 
-    def drift(self, place: Slots, step: Step) -> None:
-        """Turn all window keys held back by one position, in rows that reach the budget."""
-        if not (step.seen >= self.limit).any():
-            return
-        first = self.most_sinks  # the same in all rows
-        window, at = self.k.data[:, :, first:], place.data[:, 0, first:, 0]
-
-        def turn() -> tuple[Tensor, Turn]:
-            full = step.tensor(step.seen >= self.limit)[:, None]
-            return full, self.geometry.rope.turn(at, at - 1, window)
-
-        full, back = step.memo("drift", turn)
-        turned = rotate(window, back)
-        self.k.data[:, :, first:] = torch.where(full[:, None, None], turned, window)
-        at -= full.long()
-
     # Rows
 
     def select(self, index: Tensor) -> None:
@@ -275,8 +233,7 @@ class SinkLayer(Layer):
     def row_bytes(self, seen: Counts) -> Counts:
         g = self.geometry
         extra = np.minimum(seen, self.sinks) if self.turns else 0
-        places = self.kept(seen) * (0 if self.place is None else self.place.data.element_size())
-        return super().row_bytes(seen) + extra * (g.Hkv * g.D * g.dtype.itemsize) + places
+        return super().row_bytes(seen) + extra * (g.Hkv * g.D * g.dtype.itemsize)
 
     def kept_positions(self, row: int, seen: int) -> Tensor:
         positions = self.held_positions(np.array([seen]), self.sinks[[row]])[0]
@@ -303,13 +260,9 @@ class Sink(Dropping):
     Args:
         budget: tokens a decode query may read, current token included; more than `sinks`.
         sinks: first tokens kept for ever; 0 makes a sliding window.
-        keep_prompt: a row's prompt takes the place of `sinks` where it is longer; not with
-            "hf_sinkcache".
+        keep_prompt: a row's prompt takes the place of `sinks` where it is longer.
         positions: "cache", distances are those inside the cache (the paper); "absolute", keys keep
-            the position they were seen at; "hf_sinkcache", a control: what the SinkCache that
-            transformers removed did under `generate`. It turned the window keys back by one at
-            each step while the query went on by one, so that their distances drift to twice the
-            true ones.
+            the position they were seen at.
     """
 
     name: ClassVar[str] = "sink"
@@ -324,16 +277,7 @@ class Sink(Dropping):
         check_int("sinks", self.sinks, 0)
         check_int("budget", self.budget, self.sinks + 1, f"an integer above sinks = {self.sinks}")
         check_choice("positions", self.positions, POSITIONS)
-        if self.keep_prompt and self.positions == "hf_sinkcache":
-            raise InvalidValue("keep_prompt", True, "False with hf_sinkcache, which had no such")
-
-    @property
-    def exact_until(self) -> float:
-        # SinkCache turned keys one step before it dropped one.
-        return self.budget - (self.positions == "hf_sinkcache")
 
     @property
     def turns_keys(self) -> bool:
-        return self.positions == "hf_sinkcache" or (
-            self.positions == "cache" and (self.sinks > 0 or self.keep_prompt)
-        )
+        return self.positions == "cache" and (self.sinks > 0 or self.keep_prompt)

@@ -28,6 +28,14 @@ RUNTIMES = (OWN_RUNTIME, "vllm")
 #: Raise it whenever the same fields would give other tokens, as after a change to a method.
 VERSION = 1
 
+#: Parameters that methods once had, with the value that did what the method does without them: what
+#: was stored with them keeps its name.
+FORMER: Mapping[str, Mapping[str, Any]] = {
+    "h2o": {"positions": "absolute", "normalise": None, "decay": 1.0},
+    "infllm": {"exc_block": None, "prefill": "dense"},
+    "quest": {"rule": "kernel"},
+}
+
 
 def digest(value: object) -> str:
     """32 hexadecimal digits of a JSON-able value, the same whatever the order of its keys."""
@@ -74,9 +82,9 @@ class Configuration:
         budget = self.backend.get("budget")
         if not (budget is None or (type(budget) is int and budget > 0)):
             raise InvalidValue("budget", budget, "a whole number of tokens, or none")
-        if "exc_block" in self.backend and self.backend["exc_block"] is None:
-            backend = {k: v for k, v in self.backend.items() if k != "exc_block"}
-            object.__setattr__(self, "backend", backend)  # infllm had it, and it did nothing
+        former = FORMER.get(self.backend["name"], {}).items()
+        backend = {k: v for k, v in self.backend.items() if (k, v) not in former}
+        object.__setattr__(self, "backend", backend)
 
     @property
     def budget(self) -> int | None:
@@ -120,9 +128,10 @@ def run_id(configuration: Configuration, item_id: str, prompt: str, sample_index
             "model_digest": configuration.model_digest,
             # A file moved to another folder holds the same problems.
             "dataset": PurePath(configuration.dataset).name,
-            # What was stored while infllm had another parameter keeps its name.
-            "backend": dict(configuration.backend)
-            | ({"exc_block": None} if configuration.backend["name"] == "infllm" else {}),
+            "backend": {
+                **FORMER.get(configuration.backend["name"], {}),
+                **configuration.backend,
+            },
             "penalties": [dict(penalty) for penalty in configuration.penalties],
             "sampling": dict(configuration.sampling),
             "dtype": configuration.dtype,

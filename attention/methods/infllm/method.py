@@ -19,7 +19,6 @@ from attention.contract import (
     Eviction,
     Geometry,
     InvalidValue,
-    Layer,
     Pages,
     Step,
     Store,
@@ -31,16 +30,11 @@ from attention.contract import (
     dense_with_mass,
     fixed,
     group,
-    logits,
     rotate,
     row_lists,
-    softmax,
     take_pages,
-    top,
 )
-from attention.methods.infllm.blocks import Blocks, Parts, comparable
-
-FAR_POSITIONS = ("window", "absolute")
+from attention.methods.infllm.blocks import Blocks, Parts
 
 
 class InfLLMLayer(Blocks):
@@ -275,85 +269,6 @@ class InfLLMLayer(Blocks):
             self.chosen = pages.index_select(0, index), counts.index_select(0, index)
 
 
-class SparsePrefill(InfLLMLayer):
-    """The prefill of the authors' code; a step that reads one token is the same in both.
-
-    Rows are processed one after the other: where a block of queries ends depends on the row.
-    """
-
-    on_device = InfLLMLayer.on_device
-
-    def __init__(self, geometry: Geometry, backend: InfLLM) -> None:
-        super().__init__(geometry, backend)
-        self.at_once = backend.queries_at_once
-
-    def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        self.make_room(step)
-        self.chosen = None
-        out = q.new_zeros(step.rows, step.T, q.shape[1], v.shape[-1])
-        for r, (past, new) in enumerate(zip(step.past.tolist(), step.new.tolist(), strict=True)):
-            for start in range(0, new, self.at_once):
-                n = min(self.at_once, new - start)
-                some = slice(step.T - new + start, step.T - new + start + n)
-                some_out = self.among(
-                    r, past + start, q[r, :, some] * scaling, k[r, :, some], v[r, :, some], step
-                )
-                out[r, some] = some_out.transpose(0, 1)
-        return out
-
-    def among(self, r: int, past: int, q: Tensor, k: Tensor, v: Tensor, step: Step) -> Tensor:
-        """n queries of one row over their windows and one set of far tokens, (Hq, n, D).
-
-        Args:
-            q: (Hq, n, D), scaled.
-            k, v: (Hkv, n, D).
-        """
-        g, n, seen = self.geometry, q.shape[1], past + q.shape[1]
-        was = max(past - self.n_local, 0)
-        ring = step.tensor(np.arange(was, past) % self.n_local)
-        keys, values = (
-            torch.cat((near.data[r][:, ring], new), dim=1)
-            for near, new in ((self.near_k, k), (self.near_v, v))
-        )
-        self.move(r, past, seen, keys, values, step)
-        position = torch.arange(past, seen, device=step.device)
-        far_q = rotate(q[None], g.rope.turn(position[None], self.far_end, q))[0]
-        slot = self.far_tokens(r, past, seen, far_q, step)
-        far_keys, far_values = (
-            x.data[r].take_along_dim(slot[..., None], dim=1) for x in (self.far_k, self.far_v)
-        )
-        age = position[:, None] - torch.arange(was, seen, device=step.device)
-        near, far = (
-            torch.bmm(x.reshape(g.Hkv, g.G * n, g.D), y.transpose(1, 2)).view(g.Hkv, g.G, n, -1)
-            for x, y in ((q, keys), (far_q, far_keys))
-        )
-        near.masked_fill_((age < 0) | (age >= self.n_local), float("-inf"))
-        probs = softmax(torch.cat((near, far), dim=-1), g.grouped_sinks)
-        self.collect(r, past, seen, probs[..., : seen - was].sum((1, 2)), step)
-        both = torch.cat((values, far_values), dim=1)
-        weights = probs.to(v.dtype).reshape(g.Hkv, g.G * n, -1)
-        return torch.bmm(weights, both).view(g.Hq, n, -1)
-
-    def far_tokens(self, r: int, past: int, seen: int, far_q: Tensor, step: Step) -> Tensor:
-        """Slots of all first tokens, of the blocks chosen, and of what follows, (Hkv, S).
-
-        Blocks compete that were full before these queries.
-        """
-        g = self.geometry
-        was, now = (max(n - self.n_local, 0) for n in (past, seen))
-        blocks = max(was - self.n_init, 0) // self.block
-        chosen = torch.arange(blocks, device=step.device).expand(self.sets, -1)
-        if blocks > self.parts.topk:
-            mean = far_q.to(g.wide).mean(1).view(g.Hkv, g.G, g.D).sum(1)
-            fit = logits(mean.view(self.sets, 1, -1), self.means.data[r][:, :blocks])[:, 0]
-            chosen = top(comparable(fit), self.parts.topk)[1]
-        rest = np.arange(self.n_init + blocks * self.block, now)
-        always = np.concatenate((np.arange(min(self.n_init, now)), rest))
-        slot = step.tensor(self.far_slot(always)).expand(self.sets, -1)
-        chosen_slots = self.page_slots(chosen + self.init_pages)
-        return torch.cat((slot, chosen_slots), dim=-1).expand(g.Hkv, -1)
-
-
 @dataclass(frozen=True, kw_only=True)
 class InfLLM(Backend):
     """Reads the last n_local tokens, the first n_init, the newest far block and topk others.
@@ -363,8 +278,8 @@ class InfLLM(Backend):
     represented, per KV head, by the mean of its `repr_topk` keys that received most probability
     while in the window, summed over the group; the authors have one per query head. Far keys are
     all seen at distance n_local - 1. One set of blocks serves the layer, by the sum over heads of
-    query times representative. Unlike the authors' sparse prefill ours is dense by default; it
-    still collects that probability from it.
+    query times representative. Unlike the authors' prefill ours is dense; it still collects that
+    probability from it.
 
     Args:
         budget: tokens a decode query may read, current token included; at least 16.
@@ -378,11 +293,6 @@ class InfLLM(Backend):
         far_position: "window", far keys are all at distance n_local - 1; "absolute", a mode for
             debugging, they keep the position they were seen at, so that attention is full while
             all blocks are read.
-        prefill: "dense"; "reference", the sparse prefill of the authors' code, which sees some
-            tokens twice: the queries of a prompt are processed 4 block at a time, with one
-            choice of blocks, by their mean, and one set of far tokens, all outside the window of
-            the last. The earlier ones see those they have in their own window there as well. What
-            a prompt then gives depends on where its chunks end.
     """
 
     name: ClassVar[str] = "infllm"
@@ -397,7 +307,6 @@ class InfLLM(Backend):
     repr_topk: int = 4
     selection: str = "layer"
     far_position: str = "window"
-    prefill: str = "dense"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -414,10 +323,7 @@ class InfLLM(Backend):
             )
             raise InvalidValue("budget", self.budget, allowed)
         check_choice("selection", self.selection, ("layer", "kv_head"))
-        check_choice("prefill", self.prefill, ("dense", "reference"))
-        sparse = self.prefill == "reference"
-        # A sparse prefill that sees tokens twice is never full attention.
-        check_choice("far_position", self.far_position, ("window",) if sparse else FAR_POSITIONS)
+        check_choice("far_position", self.far_position, ("window", "absolute"))
 
     @property
     def parts(self) -> Parts:
@@ -432,11 +338,6 @@ class InfLLM(Backend):
         return Parts(n_init, n_local, block, max(topk, 0), min(self.repr_topk, block))
 
     @property
-    def queries_at_once(self) -> int:
-        """Queries of a prompt that a sparse prefill processes with one choice of blocks."""
-        return min(4 * self.parts.block, self.parts.n_local)
-
-    @property
     def exact_until(self) -> float:
         parts = self.parts
         if self.far_position == "absolute":
@@ -447,12 +348,5 @@ class InfLLM(Backend):
     def turns_keys(self) -> bool:
         return True
 
-    @property
-    def reads_parts(self) -> bool:
-        return self.prefill == "dense"
-
     def params(self) -> dict[str, Any]:
         return super().params() | self.parts._asdict()
-
-    def layer(self, geometry: Geometry) -> Layer:
-        return (InfLLMLayer if self.prefill == "dense" else SparsePrefill)(geometry, self)

@@ -92,11 +92,6 @@ class Backend(ABC):
         return self.layer_class.keeps_all
 
     @property
-    def reads_parts(self) -> bool:
-        """Whether a prompt read in several forwards is what it is in one."""
-        return self.keeps_all
-
-    @property
     def rewindable(self) -> bool:
         """Whether the newest tokens of a row can be forgotten exactly, in layers of the method."""
         return self.layer_class.rewindable

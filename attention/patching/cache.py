@@ -166,7 +166,7 @@ class AttentionCache(StateCache):
 
         It checks tokens that the method drafted.
         """
-        if not (self.backend.keeps_all and self.backend.reads_parts):
+        if not self.backend.keeps_all:
             allowed = "a method that keeps all keys and reads prompts under full attention"
             raise InvalidValue("backend", self.backend.name, allowed)
         before, self._dense = self._dense, True

@@ -200,7 +200,7 @@ class DecodeLoop:
 
     def _parts(self, width: int, cache: AttentionCache) -> list[tuple[int, int]]:
         """First and last column of each part of a prompt; none has one column alone."""
-        whole = not cache.backend.reads_parts or not devices.is_synchronous(self.model.device)
+        whole = not cache.backend.keeps_all or not devices.is_synchronous(self.model.device)
         anatomy = cache.session.anatomy
         whole = whole or not anatomy.parts or anatomy.switch is not None
         step = width if whole else PROMPT_COLUMNS

@@ -100,7 +100,7 @@ class DecodeOptions:
     @property
     def drafts_in_place(self) -> bool:
         """Whether the backend drafts over the keys that full attention checks with."""
-        return self.backend.keeps_all and self.backend.reads_parts
+        return self.backend.keeps_all
 
     def _check_speculation(self) -> None:
         backend = self.backend

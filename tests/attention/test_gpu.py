@@ -212,8 +212,8 @@ def test_tables_and_sets_of_query_heads() -> None:
     ("worth", "options"),
     [
         ("score", {}),
-        ("score", {"decay": 0.7, "mean": True}),
-        ("score", {"age": True, "each": True}),
+        ("score", {"mean": True}),
+        ("score", {"each": True}),
         ("last", {"shared": True, "mean": True}),
         ("number", {}),
     ],
@@ -237,7 +237,6 @@ def test_what_is_remembered_and_lost(worth: str, options: dict[str, Any], sinks:
         worth, following, spared, recent, memory, numbers if worth == "number" else None, **options
     )
     rows.check(rows.run(rows.store(**kind)))
-    decay = options.get("decay", 1.0)
     last = None
     for r, n in ((r, n) for r, n in enumerate(rows.seen) if n >= 0):
         every = [rows.expected(r, h)[1] for h in range(2)]
@@ -250,11 +249,9 @@ def test_what_is_remembered_and_lost(worth: str, options: dict[str, Any], sinks:
                 before = old[r, h, :used].double().numpy()
                 before[own] = 0
                 gained = every[h].T if each else every[h].sum(0)
-                due = before * decay + gained
+                due = before + gained
                 np.testing.assert_allclose(memory[r, h, :used].numpy(), due, atol=1e-6)
                 value = due.max(-1) if each else due
-                if options.get("age"):
-                    value = value / (n + 1 - place[:used].numpy())
             elif worth == "last":
                 value = np.concatenate(every).mean(0)
             else:
@@ -332,22 +329,19 @@ VARIANTS = (
     attention.Sink(budget=17, sinks=2, positions="absolute"),
     attention.Sink(budget=40, keep_prompt=True),
     attention.H2O(budget=15, heavy=9, gqa="max", dense_layers=1),
-    attention.H2O(budget=40, keep_prompt=True, decay=0.8),
-    attention.H2O(budget=14, score_from_prefill=False, normalise="age", gqa="mean"),
+    attention.H2O(budget=40, keep_prompt=True),
+    attention.H2O(budget=14, score_from_prefill=False, gqa="mean"),
     attention.TOVA(budget=40, keep_prompt=True),
     attention.Random(budget=40, keep_prompt=True),
     attention.RKV(budget=44, keep_prompt=True),
     attention.RaaS(budget=40, page=4, alpha=0.1, gqa="max"),
     attention.Quest(budget=18, page=3, dense_layers=1, gqa="query_head"),
-    attention.InfLLM(budget=32, n_local=11, selection="kv_head", prefill="reference"),
+    attention.InfLLM(budget=32, n_local=11, selection="kv_head"),
     attention.Oracle(budget=16, gqa="max"),
 )
 # Models whose keys do not follow their budget alone, which a captured step does not serve.
 HOST = (
-    attention.Sink(budget=13, positions="hf_sinkcache"),
-    attention.H2O(budget=16, positions="rolled"),
-    attention.H2O(budget=15, positions="rolled", gqa="query_head"),
-    attention.Quest(budget=16, page=4, dense_layers=0, rule="paper_script"),
+    attention.H2O(budget=15, gqa="query_head"),
     attention.InfLLM(budget=24, far_position="absolute"),
     attention.Oracle(top_p=0.8),
 )

@@ -42,7 +42,6 @@ def test_ties_fall_as_in_the_oracle(case: Case) -> None:
         ("full", {}),
         ("sink", {"budget": 32}),
         ("h2o", {"budget": 32}),
-        ("h2o", {"budget": 32, "decay": 0.8}),
         ("quest", {"budget": 32, "dense_layers": 0}),
         ("infllm", {"budget": 32}),
     ],

@@ -30,21 +30,18 @@ RIGHT: dict[str, dict[str, Any]] = {
     "tova": {"budget": 8},
     "window": {"budget": 8},
 }
-SCRIPT, REFERENCE = {"rule": "paper_script"}, {"prefill": "reference"}
 #: The last parameter of each is the one that the message names.
 WRONG: dict[str, tuple[dict[str, Any], ...]] = {
     "noise": ({"noise": 0}, {"noise": -1.0}, {"noise": True}, {"seed": -1}),
     "h2o": (
         *({"budget": 1}, {"budget": "8"}, {"heavy": 8}, {"heavy": -1}, {"gqa": "median"}),
-        *({"gqa": "kv_head"}, {"positions": "cache"}, {"score_from_prefill": 0}, {"decay": 0}),
-        *({"normalise": "length"}, {"decay": 1.1}, {"dense_layers": -1}, {"keep_prompt": 1}),
+        *({"gqa": "kv_head"}, {"score_from_prefill": 0}, {"dense_layers": -1}, {"keep_prompt": 1}),
     ),
     "uniform": ({"budget": 0}, {"dense_layers": -1}),
     "infllm": (
         *({"budget": 15}, {"block": 0}, {"n_local": 0}, {"repr_topk": 0}, {"n_init": 1.5}),
         *({"n_local": 40, "budget": 64}, {"topk": 99, "budget": 64}, {"selection": "head"}),
-        *({"far_position": "true"}, {"prefill": "sparse"}),
-        {**REFERENCE, "far_position": "absolute"},
+        {"far_position": "true"},
     ),
     "oracle": (
         *({"budget": None}, {"top_p": 0.5, "budget": 8}, {"budget": 0}, {"gqa": "query_head"}),
@@ -52,7 +49,7 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "quest": (
         *({"budget": 40}, {"budget": 16}, {"budget": 33}, {"page": 0}, {"gqa": "first"}),
-        *({"dense_layers": -1}, {"rule": "cuda"}, {**SCRIPT, "budget": 64, "gqa": "max"}),
+        {"dense_layers": -1},
     ),
     "raas": (
         *({"budget": 16}, {"budget": 40}, {"page": 0}, {"alpha": 1.5}, {"alpha": "0.1"}),
@@ -74,8 +71,7 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "sink": (
         *({"budget": 4}, {"budget": 8.0}, {"budget": True}, {"sinks": -1}),
-        *({"sinks": 0, "budget": 0}, {"positions": "relative"}),
-        {"positions": "hf_sinkcache", "keep_prompt": True},
+        *({"sinks": 0, "budget": 0}, {"positions": "hf_sinkcache"}),
     ),
     "snapkv": ({"budget": 3}, {"window": 12}, {"window": 0}, {"kernel": 2}, {"gqa": "query_head"}),
     "tova": ({"budget": 1}, {"budget": "8"}),
@@ -93,14 +89,12 @@ def test_bad_parameters_are_refused_by_name(name: str) -> None:
 
 
 def test_what_is_not_given_follows_from_the_budget() -> None:
-    def params(name: str, field: str, *budgets: int, **more: Any) -> list[Any]:
-        return [attention.get(name, budget=b, **more).params()[field] for b in budgets]
+    def params(name: str, field: str, *budgets: int) -> list[Any]:
+        return [attention.get(name, budget=b).params()[field] for b in budgets]
 
     assert params("h2o", "heavy", 8, 9) == [4, 4]
     assert params("random", "recent", 64, 5) == [30, 1]
     assert params("snapkv", "window", 4, 64, 1024) == [1, 16, 32]
-    assert params("quest", "gqa", 32) == ["sum"]
-    assert params("quest", "gqa", 64, **SCRIPT) == ["query_head"]
     assert attention.Uniform(budget=16).dense_layers == attention.H2O(budget=16).dense_layers
     # How many tokens rkv and snapkv drop at once.
     assert [interval(b) for b in (4, 64, 512, 1024)] == [1, 16, 128, 128]

@@ -81,8 +81,6 @@ def test_tokens_that_come_together_are_read_one_after_the_other(
 @torch.no_grad()
 def test_a_prompt_in_any_chunks_is_one_prompt(backend: attention.Backend) -> None:
     """A last chunk of one token too, where the call marks it as prompt."""
-    if getattr(backend, "prefill", "dense") == "reference":
-        pytest.skip("what its prompts give depends on where chunks end")
     m, rows = tiny_model(), [tokens(37), tokens(30, seed=1)]
     with backend.on(m) as cache:
         whole = prefill(m, cache, rows)[:, -1]

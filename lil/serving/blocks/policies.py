@@ -187,9 +187,8 @@ class QuestBlocks(BlockPolicy):
     kind, grain, grows = Quest, "page", "amax"
 
     def check(self) -> None:
-        page, rule, gqa = self.method.page, self.method.rule, self.method.gqa
+        page, gqa = self.method.page, self.method.gqa
         require(page == self.block, "page", page, f"{self.block}, the engine's block")
-        require(rule == "kernel", "rule", rule, "'kernel': the last page is always read")
         allowed = "'sum', 'mean' or 'max': a table is one KV head's, of all its query heads"
         require(gqa != "query_head", "gqa", gqa, allowed)
 
@@ -230,9 +229,8 @@ class InfLLMBlocks(BlockPolicy):
 
     def check(self) -> None:
         method, parts = self.method, self.method.parts
-        far, prefill = method.far_position, method.prefill
+        far = method.far_position
         require(far == "absolute", "far_position", far, _ABSOLUTE)
-        require(prefill == "dense", "prefill", prefill, "'dense': an engine reads prompts in full")
         own = f"{self.block}, the engine's block"
         require(parts.block == self.block, "block", parts.block, own)
         allowed = f"block = {self.block}: an engine tells no probabilities to choose keys by"

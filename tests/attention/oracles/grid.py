@@ -52,56 +52,34 @@ FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("uniform", {"budget": 32, "dense_layers": 1}),
     ("noise", {"noise": 0.3}),
     ("noise", {"noise": 0.01, "seed": 5_000_000_000}),
-    ("sink", {"budget": 16, "positions": "hf_sinkcache"}),
-    ("sink", {"budget": 33, "positions": "hf_sinkcache", "sinks": 2}),
-    ("sink", {"budget": 5, "positions": "hf_sinkcache"}),
     ("sink", {"budget": 16, "positions": "absolute"}),
     ("h2o", {"budget": 32, "gqa": "mean"}),
     ("h2o", {"budget": 32, "gqa": "max"}),
     ("h2o", {"budget": 32, "heavy": 5}),
     ("h2o", {"budget": 16, "heavy": 0}),
     ("h2o", {"budget": 16, "heavy": 15}),
-    ("h2o", {"budget": 32, "positions": "rolled"}),
-    ("h2o", {"budget": 7, "positions": "rolled"}),
     ("h2o", {"budget": 32, "score_from_prefill": False}),
-    ("h2o", {"budget": 32, "normalise": "age"}),
-    ("h2o", {"budget": 32, "decay": 0.9}),
     ("h2o", {"budget": 32, "dense_layers": 1}),
-    (
-        "h2o",
-        {"budget": 24, "gqa": "max", "decay": 0.97, "normalise": "age", "positions": "rolled"},
-    ),
-    (
-        "h2o",
-        {"budget": 24, "decay": 0.8, "normalise": "age", "score_from_prefill": False},
-    ),
     ("quest", {"budget": 32, "dense_layers": 0, "gqa": "mean"}),
     ("quest", {"budget": 32, "dense_layers": 0, "gqa": "max"}),
     ("quest", {"budget": 32, "dense_layers": 0, "gqa": "query_head"}),
     ("quest", {"budget": 24, "page": 4, "dense_layers": 1, "gqa": "query_head"}),
-    ("quest", {"budget": 32, "dense_layers": 0, "rule": "paper_script"}),
-    ("quest", {"budget": 64, "dense_layers": 1, "rule": "paper_script"}),
-    ("quest", {"budget": 1024, "dense_layers": 0, "rule": "paper_script"}),
-    ("quest", {"budget": 24, "page": 3, "dense_layers": 0, "rule": "paper_script"}),
     ("infllm", {"budget": 32, "selection": "kv_head"}),
     ("infllm", {"budget": 64, "selection": "kv_head"}),
     ("infllm", {"budget": 64, "far_position": "absolute"}),
     ("infllm", {"budget": 23, "far_position": "absolute", "selection": "kv_head"}),
-    ("infllm", {"budget": 16, "prefill": "reference"}),
-    ("infllm", {"budget": 32, "prefill": "reference"}),
-    ("infllm", {"budget": 64, "prefill": "reference", "selection": "kv_head"}),
     ("h2o", {"budget": 2, "gqa": "query_head"}),
     ("h2o", {"budget": 33, "gqa": "query_head"}),
-    ("h2o", {"budget": 24, "gqa": "query_head", "positions": "rolled", "decay": 0.9}),
-    ("h2o", {"budget": 32, "gqa": "query_head", "normalise": "age", "dense_layers": 1}),
+    ("h2o", {"budget": 24, "gqa": "query_head"}),
+    ("h2o", {"budget": 32, "gqa": "query_head", "dense_layers": 1}),
 )
 # A prompt that stays, with what it leaves of the budget.
 KEPT_PROMPTS: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("h2o", {"budget": 40}, 16),
     ("h2o", {"budget": 39}, 2),
     ("h2o", {"budget": 33, "heavy": 5, "gqa": "max"}, 7),
-    ("h2o", {"budget": 40, "gqa": "query_head", "positions": "rolled"}, 11),
-    ("h2o", {"budget": 40, "score_from_prefill": False, "normalise": "age", "decay": 0.9}, 20),
+    ("h2o", {"budget": 40, "gqa": "query_head"}, 11),
+    ("h2o", {"budget": 40, "score_from_prefill": False}, 20),
     ("sink", {"budget": 40}, 16),
     ("sink", {"budget": 40}, 1),
     ("sink", {"budget": 40, "sinks": 0}, 12),
@@ -181,8 +159,6 @@ def further(method: str, params: dict[str, Any]) -> Variant:
         prompt = params["budget"] - page - page // 2
     if not params.get("score_from_prefill", True):
         prompt = 20  # a prompt that is cut has equal scores only: see `further_ties`
-    if params.get("prefill") == "reference":
-        prompt = 80  # longer than any window, so that it shows
     # These two decide anew between tiny probabilities at every step: of 200 one is a coin flip.
     steps = 80 if method in ("oracle", "tova") else STEPS
     # Sharper attention, so that scores differ and newcomers are kept.

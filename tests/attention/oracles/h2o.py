@@ -12,11 +12,9 @@ from .layer import Layer, Slot
 class H2OLayer(Layer):
     """Keeps per KV head the `heavy` best of all but the newest recent - 1 tokens, plus those.
 
-    positions="rolled" counts distances inside the cache. normalise="age" divides a score by the
-    number of queries that could see the token. decay shrinks all scores before each query's
-    probabilities are added. Without score_from_prefill a prompt's queries leave no score.
-    gqa="query_head": each query head keeps its own of its KV head's slots, by its own score; the
-    lists of `kept` and `read` are then those of query heads.
+    Without score_from_prefill a prompt's queries leave no score. gqa="query_head": each query head
+    keeps its own of its KV head's slots, by its own score; the lists of `kept` and `read` are then
+    those of query heads.
     """
 
     def __init__(
@@ -25,17 +23,13 @@ class H2OLayer(Layer):
         budget: int,
         heavy: int | None = None,
         gqa: str = "sum",
-        positions: str = "absolute",
         score_from_prefill: bool = True,
-        normalise: str | None = None,
-        decay: float = 1.0,
         dense_layers: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.budget, self.gqa = budget, gqa
         self.heavy = heavy
-        self.positions, self.normalise, self.decay = positions, normalise, decay
         self.score_from_prefill = score_from_prefill
         self.dense = self.index < dense_layers
         self.decoding = False
@@ -53,11 +47,6 @@ class H2OLayer(Layer):
 
     def kept(self) -> list[list[int]]:
         return [[slot.position for slot in slots] for _, slots in self.sets()]
-
-    def key_positions(self, slots: list[Slot]) -> np.ndarray:
-        if self.positions == "rolled":
-            return np.arange(len(slots))
-        return super().key_positions(slots)
 
     def step(self, q: np.ndarray) -> np.ndarray:
         self.decoding = True
@@ -80,7 +69,7 @@ class H2OLayer(Layer):
         if not self.decoding and not self.score_from_prefill:
             return
         for slot, p in zip(seen, probabilities, strict=True):
-            slot.score[h % self.G] = slot.score[h % self.G] * self.decay + p
+            slot.score[h % self.G] += p
 
     def cut(self) -> None:
         if self.dense:
@@ -96,8 +85,6 @@ class H2OLayer(Layer):
             # Spec: a head's score is its sum over queries; "the chosen reduction" comes after it
             # (for sum and mean the order does not matter, for max it does).
             scores = np.array([self.score(slot, heads) for slot in candidates])
-            if self.normalise == "age":
-                scores /= np.array([self.n - slot.position for slot in candidates])
             stay = prompt + [candidates[i] for i in self.best(scores, heavy)] + last
             if self.own:
                 self.lost[heads[0]] |= {s.position for s in slots} - {s.position for s in stay}

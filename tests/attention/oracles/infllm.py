@@ -11,11 +11,6 @@ import numpy as np
 from .layer import Layer, Slot
 
 SIZES = ("block", "topk", "n_init", "n_local")  # all of them given, or none
-CHOICES = {
-    "selection": ("layer", "kv_head"),
-    "far_position": ("window", "absolute"),
-    "prefill": ("dense", "reference"),
-}
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,6 @@ class InfLLMLayer(Layer):
 
     selection="kv_head": each KV head chooses its own blocks, by the sum over its group.
     far_position="absolute": far tokens are seen where they are (the choice of blocks is the same).
-    prefill="reference": the published sparse prefill, see `among`.
     """
 
     def __init__(
@@ -54,14 +48,10 @@ class InfLLMLayer(Layer):
         repr_topk: int = 4,
         selection: str = "layer",
         far_position: str = "window",
-        prefill: str = "dense",
         **kwargs: Any,
     ) -> None:
         sizes = {name: kwargs.pop(name) for name in SIZES if name in kwargs}
         super().__init__(*args, **kwargs)
-        choices = {"selection": selection, "far_position": far_position, "prefill": prefill}
-        if any(value not in CHOICES[name] for name, value in choices.items()):
-            raise ValueError(f"unknown among {choices}")
         self.budget, self.selection, self.far_position = budget, selection, far_position
         self.__dict__.update(sizes or default_parameters(budget))
         self.block: int
@@ -69,8 +59,6 @@ class InfLLMLayer(Layer):
         self.n_init: int
         self.n_local: int
         self.repr_topk = min(repr_topk, self.block)
-        self.sparse = prefill == "reference"
-        self.at_once = min(4 * self.block, self.n_local)
         self.representatives: dict[tuple[int, int], np.ndarray] = {}
 
     def parts(self) -> Parts:
@@ -108,40 +96,6 @@ class InfLLMLayer(Layer):
             return [self.best(scores[j], self.topk) for j in range(self.Hkv)]
         return [self.best(scores.sum(0), self.topk)] * self.Hkv
 
-    def prefill(self, q: np.ndarray, first: int) -> np.ndarray:
-        if not self.sparse:
-            return super().prefill(q, first)
-        out = self.output(q)
-        for t in range(0, len(q), self.at_once):
-            some = slice(t, t + self.at_once)
-            out[some] = self.among(q[some], first + t)
-        self.read = self.kept()
-        return out
-
-    def among(self, q: np.ndarray, start: int) -> np.ndarray:
-        """Queries q (T, Hq, D) at positions start.., processed at once as in the published prefill.
-
-        They share one choice of blocks, by the mean query, among the blocks complete before the
-        first of them; and one set of far tokens, all that are outside the window of the last. An
-        earlier query that still has some of these in its window sees those twice: there with the
-        true distance, and among the far tokens. Their mass is what they get in the window.
-        """
-        end = start + len(q)
-        before, after = max(start - self.n_local, 0), max(end - self.n_local, 0)
-        full = max(before - self.n_init, 0) // self.block
-        ends = [self.n_init + i * self.block for i in range(full + 1)]
-        blocks = [range(a, a + self.block) for a in ends[:-1]]
-        far_q = np.array([self.rope(x, np.full(self.Hq, self.n_local - 1)) for x in q])
-        chosen = self.choose(far_q.mean(0), blocks)
-        out = self.output(q)
-        for j in range(self.Hkv):
-            inside = [s for i in chosen[j] for s in blocks[i]]
-            far = [*range(min(self.n_init, after)), *inside, *range(ends[-1], after)]
-            for t, position in enumerate(range(start, end)):
-                local = list(range(max(position - self.n_local + 1, 0), position + 1))
-                self.attend(j, far, local, far_q[t], q[t], position, out[t])
-        return out
-
     def step(self, q: np.ndarray) -> np.ndarray:
         parts = self.parts()
         far_q = self.rope(q, np.full(self.Hq, self.n_local - 1))
@@ -152,7 +106,7 @@ class InfLLMLayer(Layer):
             # Spec: init, chosen blocks and the remainder are all "far"; only the window is near.
             blocks = [s for i in chosen[j] for s in parts.blocks[i]]
             far = [*parts.init, *blocks, *parts.remainder]
-            self.attend(j, far, local, far_q, q, self.n - 1, out)
+            self.attend(j, far, local, far_q, q, out)
             self.read[j] = far + local
             assert len(self.read[j]) <= self.budget
         return out
@@ -164,15 +118,11 @@ class InfLLMLayer(Layer):
         local: list[int],
         far_q: np.ndarray,
         q: np.ndarray,
-        position: int,
         out: np.ndarray,
     ) -> None:
-        """One softmax of KV head j's queries over far and local tokens, written to `out`.
-
-        A token in both lists is there twice.
-        """
+        """One softmax of KV head j's queries over far and local tokens, written to `out`."""
         slots = self.slots[j]
-        near_q = self.rope(q, np.full(self.Hq, position))
+        near_q = self.rope(q, np.full(self.Hq, self.n - 1))
         values = np.array([slots[s].v for s in far + local])
         local_keys = self.rope(np.array([slots[s].k for s in local]), np.array(local))
         for h in self.group(j):
@@ -180,7 +130,7 @@ class InfLLMLayer(Layer):
             logits += [key @ near_q[h] * self.scale for key in local_keys]
             p = self.softmax(np.array(logits, dtype=q.dtype), h)
             out[h] = p @ values
-            self.saw(h, [slots[s] for s in local], position, p[len(far) :])
+            self.saw(h, [slots[s] for s in local], self.n - 1, p[len(far) :])
 
     def far_logit(self, slot: Slot, far_q: np.ndarray, near_q: np.ndarray) -> float:
         """q.k of a token outside the window."""

@@ -14,8 +14,6 @@ class QuestLayer(Layer):
 
     gqa: "sum", "mean" or "max" of the bounds over the group give one set per KV head;
     "query_head" lets each query head choose, and a KV head's read is then the union.
-    rule="kernel" is that; "paper_script" is the authors' accuracy script: each query head reads its
-    min(n, budget) // page best pages, but at least 3, and the last page competes with the others.
     """
 
     def __init__(
@@ -25,21 +23,15 @@ class QuestLayer(Layer):
         page: int = 16,
         dense_layers: int = 2,
         gqa: str = "sum",
-        rule: str = "kernel",
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        if rule not in ("kernel", "paper_script"):
-            raise ValueError(f"no rule {rule!r}")
-        self.script = rule == "paper_script"
         self.budget, self.page, self.gqa = budget, page, gqa
         self.dense = self.index < dense_layers
 
     def step(self, q: np.ndarray) -> np.ndarray:
         pages = -(-self.n // self.page)
         fit = self.budget // self.page
-        if self.script:
-            fit = max(min(self.n, self.budget) // self.page, 3)
         # Spec: "dense while all pages fit"; the last page counts whole although it may be partial.
         if self.dense or pages <= fit:
             return super().step(q)
@@ -51,22 +43,20 @@ class QuestLayer(Layer):
             keys = self.rope(np.array([slot.k for slot in slots]), where)
             values = np.array([slot.v for slot in slots])
             queries = [self.rope(q[h][None], now)[0] for h in self.group(j)]
-            forced = set() if self.script else {pages - 1}
-            rivals = pages - len(forced)  # a forced last page needs no bound
+            rivals = pages - 1  # the last page is always read and needs no bound
             bounds = np.zeros((self.G, rivals), dtype=q.dtype)
             for p in range(rivals):
                 inside = keys[p * self.page : (p + 1) * self.page]
                 upper, lower = inside.max(0), inside.min(0)
                 for g, query in enumerate(queries):
                     bounds[g, p] = np.maximum(query * upper, query * lower).sum()
-            count = fit - len(forced)
-            if self.script or self.gqa == "query_head":
-                chosen = [self.best(bounds[g], count) for g in range(self.G)]
+            if self.gqa == "query_head":
+                chosen = [self.best(bounds[g], fit - 1) for g in range(self.G)]
             else:
-                chosen = [self.best(self.reduce(bounds, self.gqa), count)] * self.G
+                chosen = [self.best(self.reduce(bounds, self.gqa), fit - 1)] * self.G
             union: set[int] = set()
             for g, h in enumerate(self.group(j)):
-                take = [s for s in range(self.n) if s // self.page in {*chosen[g], *forced}]
+                take = [s for s in range(self.n) if s // self.page in {*chosen[g], pages - 1}]
                 out[h] = self.softmax(keys[take] @ queries[g] * self.scale, h) @ values[take]
                 union.update(take)
             self.read[j] = sorted(union)

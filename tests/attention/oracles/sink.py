@@ -14,8 +14,6 @@ class SinkLayer(Layer):
 
     positions="cache": every kept key is roped anew at its index in the cache and the query at the
     last index. positions="absolute": everything stays where it was in the text.
-    positions="hf_sinkcache" (a control): as absolute, but from n = budget on every decode step
-    turns all window keys held before it back by one position.
     """
 
     def __init__(
@@ -23,18 +21,13 @@ class SinkLayer(Layer):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.budget, self.sinks, self.positions = budget, sinks, positions
-        self.turns: dict[int, int] = {}  # by position, where there are any
 
     def key_positions(self, slots: list[Slot]) -> np.ndarray:
         if self.positions == "cache":
             return np.arange(len(slots))
-        return np.array([slot.position - self.turns.get(slot.position, 0) for slot in slots])
+        return super().key_positions(slots)
 
     def step(self, q: np.ndarray) -> np.ndarray:
-        if self.positions == "hf_sinkcache" and self.n >= self.budget:
-            for slot in self.slots[0][:-1]:  # the same positions are held in all heads
-                if slot.position >= self.sinks:
-                    self.turns[slot.position] = self.turns.get(slot.position, 0) + 1
         self.cut()  # before attending, so that the query reads budget tokens, itself included
         out = self.output(q)
         for j in range(self.Hkv):

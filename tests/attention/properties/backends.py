@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,9 +26,9 @@ def full() -> st.SearchStrategy[attention.Backend]:
 
 
 @st.composite
-def sink(draw: Draw, positions: Sequence[str] = ("cache", "absolute", "hf_sinkcache")) -> Any:
+def sink(draw: Draw) -> Any:
     sinks = draw(st.integers(0, 5))
-    how = draw(st.sampled_from(positions))
+    how = draw(st.sampled_from(("cache", "absolute")))
     return attention.Sink(budget=draw(budgets(sinks + 1)), sinks=sinks, positions=how)
 
 
@@ -38,10 +38,7 @@ def h2o(draw: Draw, **fixed: Any) -> attention.Backend:
     drawn = {
         "heavy": draw(st.none() | st.integers(0, budget - 1)),
         "gqa": draw(st.sampled_from((*REDUCTIONS, "query_head"))),
-        "positions": draw(st.sampled_from(("absolute", "rolled"))),
         "score_from_prefill": draw(st.booleans()),
-        "normalise": draw(st.sampled_from((None, "age"))),
-        "decay": draw(st.sampled_from((1.0, 0.9, 0.5))),
     }
     return attention.H2O(budget=budget, **(drawn | fixed))
 
@@ -50,22 +47,17 @@ def h2o(draw: Draw, **fixed: Any) -> attention.Backend:
 def quest(draw: Draw, **fixed: Any) -> attention.Backend:
     drawn: dict[str, Any] = {"page": draw(st.integers(1, 6)), "dense_layers": 0}
     drawn["gqa"] = draw(st.sampled_from((*REDUCTIONS, "query_head")))
-    if drawn["gqa"] == "query_head":
-        drawn["rule"] = draw(st.sampled_from(("kernel", "paper_script")))
     drawn |= fixed
-    # Below three pages the script's rule exceeds its budget, as it should.
-    least = 2 if drawn.get("rule", "kernel") == "kernel" else 3
-    pages = draw(st.integers(least, 5) | st.integers(least, max(64 // drawn["page"], least)))
+    pages = draw(st.integers(2, 5) | st.integers(2, max(64 // drawn["page"], 2)))
     return attention.Quest(budget=pages * drawn["page"], **drawn)
 
 
 @st.composite
 def infllm(draw: Draw, **fixed: Any) -> attention.Backend:
-    # The sparse prefill knows no absolute positions.
-    modes = (("window", "dense"), ("window", "reference"), ("absolute", "dense"))
-    far_position, prefill = draw(st.sampled_from(modes))
-    options: dict[str, Any] = {"far_position": far_position, "prefill": prefill}
-    options["selection"] = draw(st.sampled_from(("layer", "kv_head")))
+    options: dict[str, Any] = {
+        "far_position": draw(st.sampled_from(("window", "absolute"))),
+        "selection": draw(st.sampled_from(("layer", "kv_head"))),
+    }
     if not fixed and draw(st.booleans()):
         return attention.InfLLM(budget=draw(budgets(16)), **options)
     parts: dict[str, int] = {
@@ -80,9 +72,6 @@ def infllm(draw: Draw, **fixed: Any) -> attention.Backend:
     options |= fixed
     read = parts["n_init"] + parts["n_local"] + (parts["topk"] + 1) * parts["block"]
     return attention.InfLLM(budget=max(read + draw(st.integers(0, 3)), 16), **(parts | options))
-
-
-# One set of blocks a layer, all far tokens at one distance, after a dense prefill: the default.
 
 
 @st.composite
@@ -163,8 +152,7 @@ def noise(draw: Draw) -> attention.Backend:
 def keeping(draw: Draw, method: Callable[..., st.SearchStrategy[attention.Backend]]) -> Any:
     """A method that drops tokens, in a third of the cases all but those of prompts."""
     backend = draw(method())
-    hf = getattr(backend, "positions", None) == "hf_sinkcache"
-    if hf or backend.budget <= least_room(backend) or draw(st.integers(0, 2)):
+    if backend.budget <= least_room(backend) or draw(st.integers(0, 2)):
         return backend
     return replace(backend, keep_prompt=True)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import attention
-from properties.backends import BACKENDS, EVICTING, METHODS, NOISELESS, h2o, oracle, sink
+from properties.backends import BACKENDS, EVICTING, METHODS, NOISELESS, h2o, oracle
 from properties.cases import Case, cases, each
 from properties.feeding import Session, Shape, session
 from properties.holding import holds
@@ -53,9 +53,7 @@ def test_budgets_are_met_in_every_layer_and_head(case: Case) -> None:
             for r, out in enumerate(s.feed()):
                 for index, heads in enumerate(support(out)):
                     for tokens in heads:
-                        # All but the script's rule, where the last page competes.
-                        competes = getattr(b, "rule", "kernel") == "paper_script"
-                        assert competes or tokens[-1] == s.at[r] - 1
+                        assert tokens[-1] == s.at[r] - 1
                         if index < b.dense_layers:
                             assert tokens == list(range(s.at[r]))
                         elif b.budget is not None:
@@ -74,10 +72,7 @@ def entries(backend: attention.Backend, n: int) -> int:
     """Vectors of an index that one KV head reads to choose among n tokens."""
     if backend.name == "quest":
         pages = -(-n // backend.page)
-        read = backend.budget // backend.page
-        if backend.rule == "paper_script":
-            read = max(min(n // backend.page, read), 3)
-        return 2 * pages if pages > read else 0
+        return 2 * pages if pages > backend.budget // backend.page else 0
     if backend.name == "infllm":
         p = backend.parts
         full = -(-max(n - p.n_local - p.n_init, 0) // p.block) - 1
@@ -199,7 +194,7 @@ def test_a_read_above_the_budget_raises(how: tuple[Case, int]) -> None:
 
 def distances(backend: attention.Backend, tokens: list[int], query: int) -> list[int]:
     """How far from the query each token it reads is by `positions`."""
-    if getattr(backend, "positions", "absolute") in ("cache", "rolled"):
+    if getattr(backend, "positions", "absolute") == "cache":
         return list(range(len(tokens) - 1, -1, -1))
     if getattr(backend, "far_position", "absolute") == "window":
         return [min(query - p, backend.parts.n_local - 1) for p in tokens]
@@ -207,8 +202,7 @@ def distances(backend: attention.Backend, tokens: list[int], query: int) -> list
 
 
 def promised(method: str) -> st.SearchStrategy[Case]:
-    backend = sink(positions=("cache", "absolute")) if method == "sink" else BACKENDS[method]()
-    return cases(backend, reveal=True, prompt=40, steps=20, rows=3)
+    return cases(BACKENDS[method](), reveal=True, prompt=40, steps=20, rows=3)
 
 
 @holds(1, *each(tuple(x for x in NOISELESS if x != "uniform"), promised))

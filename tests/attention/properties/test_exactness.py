@@ -12,7 +12,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from attention import methods
-from properties.backends import BACKENDS, KEEP_ALL, METHODS, NOISELESS, infllm
+from properties.backends import BACKENDS, KEEP_ALL, METHODS, NOISELESS
 from properties.cases import Case, cases, chunks, columns, each, of, shapes
 from properties.feeding import play
 from properties.holding import holds
@@ -77,8 +77,7 @@ def test_a_prompt_is_its_chunks_while_exact(
 
 def dense(method: str) -> st.SearchStrategy[Case]:
     """Cases of chunks of more than one token, after which nothing was chosen."""
-    backend = infllm(prefill="dense") if method == "infllm" else BACKENDS[method]()
-    return cases(backend, rows=3, least_chunk=2, steps=20)
+    return cases(BACKENDS[method](), rows=3, least_chunk=2, steps=20)
 
 
 @holds(1, *each(KEEP_ALL, dense))

@@ -56,7 +56,7 @@ def evicting(method: str) -> st.SearchStrategy[Case]:
     """Options under which equal keys have equal scores."""
     backend = {
         "tova": tova(),
-        "h2o": h2o(score_from_prefill=False, normalise=None, positions="absolute"),
+        "h2o": h2o(score_from_prefill=False),
         "snapkv": snapkv(kernel=1),
         "rkv": rkv(kernel=1, mix=1.0),
     }[method]

@@ -183,7 +183,6 @@ def test_ropes_of_neighbours_and_of_a_part_of_a_head() -> None:
         ("window(budget=64, keep_prompt=true)", "keep_prompt = True: expected False inside"),
         ("quest(budget=64, page=32)", "page = 32: expected 16"),
         ('quest(budget=64, gqa="query_head")', "a table is one KV head's"),
-        ('quest(budget=64, rule="paper_script")', "'kernel'"),
         ("infllm(budget=64)", "far_position"),
         ('infllm(budget=64, far_position="absolute", n_init=16)', "repr_topk = 4"),
         ('infllm(budget=64, far_position="absolute", repr_topk=16, n_init=4)', "n_init = 4"),

@@ -66,17 +66,12 @@ def prefill(
     """Feed left-padded prompts, `chunk` columns at a time; logits of all columns, (B, T, V)."""
     ids, mask = left_padded(prompts)
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    parts = []
-    for start in range(0, ids.shape[1], chunk or ids.shape[1]):
-        end = start + (chunk or ids.shape[1])
-        parts.append(
-            model(
-                input_ids=ids[:, start:end],
-                attention_mask=mask[:, :end],
-                position_ids=positions[:, start:end],
-                past_key_values=cache,
-            ).logits
-        )
+    parts, width = [], chunk or ids.shape[1]
+    for start in range(0, ids.shape[1], width):
+        new = {"input_ids": ids, "position_ids": positions}
+        new = {name: x[:, start : start + width] for name, x in new.items()}
+        mask_until = mask[:, : start + width]
+        parts.append(model(**new, attention_mask=mask_until, past_key_values=cache).logits)
     return torch.cat(parts, dim=1)
 
 
@@ -101,8 +96,8 @@ def follow(
     chunk: int | None = None,
 ) -> Tensor:
     """Logits after the prompts and after each of the answers' tokens (B, n): (B, 1 + n, V)."""
-    first = prefill(model, cache, prompts, chunk)[:, -1]
-    return torch.stack([first, *(step(model, cache, column) for column in answers.T)], dim=1)
+    first = prefill(model, cache, prompts, chunk)[:, -1:]
+    return torch.cat([first, decode(model, cache, answers)], dim=1)
 
 
 class OneLayer:
@@ -128,20 +123,9 @@ class OneLayer:
     ) -> None:
         self.rows, (self.Hq, self.Hkv), self.D, self.scaling = rows, heads, 6, 0.5
         self.sink_logits = sink_logits
-        self.layer = backend.layer(
-            Geometry(
-                method=backend.name,
-                index=backend.dense_layers,
-                B=rows,
-                Hq=self.Hq,
-                Hkv=self.Hkv,
-                D=self.D,
-                dtype=torch.float64,
-                device=torch.device("cpu"),
-                rope=Rope(Still()),
-                sink_logits=sink_logits,
-            )
-        )
+        place = backend.name, backend.dense_layers, rows, self.Hq, self.Hkv, self.D
+        where = torch.float64, torch.device("cpu"), Rope(Still())
+        self.layer = backend.layer(Geometry(*place, *where, sink_logits=sink_logits))
         self._random = torch.Generator().manual_seed(0)
         self.n = self._prompt = 0
         self.q, self.k, self.v = (self._draw(H, 0) for H in (self.Hq, self.Hkv, self.Hkv))
@@ -150,13 +134,7 @@ class OneLayer:
         return torch.randn(self.rows, H, T, self.D, generator=self._random, dtype=torch.float64)
 
     def feed(self, T: int = 1) -> Tensor:
-        """One forward of T tokens, a decode step if T is 1 and something was fed before.
-
-        What is fed first is the prompt.
-
-        Returns:
-            What the layer returns, (B, T, Hq, D).
-        """
+        """One forward of T tokens, (B, T, Hq, D): first of the prompt, later decode steps if T is 1."""
         q, v, k = self._draw(self.Hq, T), self._draw(self.Hkv, T), self._draw(self.Hkv, T)
         past = np.full(self.rows, self.n, dtype=np.int64)
         self._prompt = self._prompt or T

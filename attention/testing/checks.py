@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
@@ -88,14 +87,13 @@ def softmax(case: Case) -> str:
         # A layer may forget the sinks that some models have, so all runs but the first have them.
         driver = OneLayer(case.backend, rows=2, sink_logits=None if T == 1 else sink_logits)
         driver.feed(T)
-        where = (
-            f"with {{n}} tokens seen{'' if T == 1 else ' and geometry.sink_logits'}, query head "
-        )
-        where += "{at} is {by} away from softmax attention over what `read_positions` reports"
+        sinks = "" if T == 1 else " and geometry.sink_logits"
+        away = "is {by} away from softmax attention over what `read_positions` reports"
         for _ in range(case.budget // 2 + 2):
             out = driver.feed()
             for row in range(driver.rows):
-                same(out[row, 0], naive(driver, row), where.replace("{n}", str(driver.n)))
+                where = f"with {driver.n} tokens seen{sinks}, query head {{at}} "
+                same(out[row, 0], naive(driver, row), where + away)
                 queries += 1
     return f"{queries} decode queries equal naive attention over what they read"
 

@@ -68,10 +68,9 @@ def prefill(
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
     parts, width = [], chunk or ids.shape[1]
     for start in range(0, ids.shape[1], width):
-        new = {"input_ids": ids, "position_ids": positions}
-        new = {name: x[:, start : start + width] for name, x in new.items()}
-        mask_until = mask[:, : start + width]
-        parts.append(model(**new, attention_mask=mask_until, past_key_values=cache).logits)
+        here, until = slice(start, start + width), mask[:, : start + width]
+        new = {"input_ids": ids[:, here], "position_ids": positions[:, here]}
+        parts.append(model(**new, attention_mask=until, past_key_values=cache).logits)
     return torch.cat(parts, dim=1)
 
 
@@ -134,7 +133,7 @@ class OneLayer:
         return torch.randn(self.rows, H, T, self.D, generator=self._random, dtype=torch.float64)
 
     def feed(self, T: int = 1) -> Tensor:
-        """One forward of T tokens, (B, T, Hq, D): first of the prompt, later decode steps if T is 1."""
+        """One forward of T tokens, (B, T, Hq, D): the prompt, then decode steps if T is 1."""
         q, v, k = self._draw(self.Hq, T), self._draw(self.Hkv, T), self._draw(self.Hkv, T)
         past = np.full(self.rows, self.n, dtype=np.int64)
         self._prompt = self._prompt or T

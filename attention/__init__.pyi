@@ -20,7 +20,6 @@ from .methods.tova import TOVA as TOVA
 from .methods.window import Window as Window
 from .patching.cache import AttentionCache as AttentionCache
 from .patching.stats import CacheStats as CacheStats
-from .patching.stats import LayerStats as LayerStats
 from .patching.stats import RowStats as RowStats
 
 __all__ = [
@@ -34,7 +33,6 @@ __all__ = [
     "Full",
     "InfLLM",
     "InvalidValue",
-    "LayerStats",
     "Noise",
     "Oracle",
     "Quest",

@@ -718,12 +718,8 @@ class AttentionCache(StateCache):
         dense, rows = self.backend.dense_layers, self._rows
         return row_stats(self.layers, dense, rows.seen, rows.decoded)
 
-    def stats(self, per_layer: bool = False) -> CacheStats:
-        """A summary of the whole cache, counted in the state itself.
-
-        Args:
-            per_layer: fill `layers` too.
-        """
+    def stats(self) -> CacheStats:
+        """A summary of the whole cache, counted in the state itself."""
         self._idle()
         indices = range(len(self.layers))
         return cache_stats(
@@ -733,9 +729,6 @@ class AttentionCache(StateCache):
             self._rows.seen,
             [self.kept_positions(i) for i in indices],
             [self.read_positions(i) if self.decoded else [] for i in indices],
-            per_layer,
-            self.session.anatomy,
-            self.state_bytes,
         )
 
     @property

@@ -14,7 +14,6 @@ from torch import Tensor
 from attention.core import devices
 from attention.core.step import Counts
 from attention.layers.layer import Layer, Method
-from attention.patching.survey import Anatomy
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,6 @@ class RowStats:
         dense_read_mean: keys read by a query head of a dense layer; None without dense layers.
         bytes: kept keys and values and method state of the row, without spare room; states of
             layers without keys are not in it.
-        sliding_read_mean: keys read by a query head of a layer in which the model itself slides a
-            window; None without such layers.
     """
 
     kept_max: Tensor
@@ -45,44 +42,18 @@ class RowStats:
     keys_read: Tensor
     dense_read_mean: Tensor | None
     bytes: Tensor
-    sliding_read_mean: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class LayerStats:
-    """One layer, counted in its state rather than computed from lengths.
-
-    Attributes:
-        dense: exempt from the budget.
-        kept: most keys kept by a head of any row.
-        read_max, read_mean: keys the last decode query read; None after a prefill.
-        bytes: over all rows.
-        window: the model's own sliding window, in tokens, which exempts the layer too; None
-            elsewhere.
-    """
-
-    dense: bool
-    kept: int
-    read_max: int | None
-    read_mean: float | None
-    bytes: int
-    window: int | None = None
 
 
 @dataclass(frozen=True)
 class CacheStats:
-    """A whole cache; `kept` and `read_*` over sparsified layers only.
-
-    Layers without keys are counted in `state_bytes` alone.
+    """A whole cache, counted in its state; `kept` and `read_*` over sparsified layers only.
 
     Attributes:
         engine: what decode queries read keys and values with.
         seen: real tokens per row.
-        layers: one entry per layer with keys if asked for, else empty.
-        sliding: numbers, among those, of the layers in which the model itself slides a window.
-        softmax: the layers with keys, by their number in the model.
-        model_layers: all layers of the model.
-        state_bytes: states of layers that keep another state than keys, over all rows.
+        kept: most keys kept by a head of any row.
+        read_max, read_mean: keys the last decode query read; None after a prefill.
+        bytes: over all rows and layers with keys.
     """
 
     backend: str
@@ -93,11 +64,6 @@ class CacheStats:
     read_max: int | None
     read_mean: float | None
     bytes: int
-    layers: tuple[LayerStats, ...] = ()
-    sliding: tuple[int, ...] = ()
-    softmax: tuple[int, ...] = ()
-    model_layers: int = 0
-    state_bytes: int = 0
 
 
 def row_stats(
@@ -130,9 +96,8 @@ def row_stats(
         read_max=numbers[0],
         read_mean=numbers[1],
         keys_read=numbers[2],
-        dense_read_mean=_exempt_reads(first, seen, decoded),
+        dense_read_mean=torch.from_numpy(first[0].mean_reads(seen) * decoded) if first else None,
         bytes=torch.from_numpy(bytes_stored),
-        sliding_read_mean=_exempt_reads(sliding, seen, decoded),
     )
 
 
@@ -146,13 +111,6 @@ def _chosen_reads(
     return most.long() * now, mean * now, total * now
 
 
-def _exempt_reads(
-    layers: Sequence[Layer], seen: Counts, decoded: npt.NDArray[np.bool_]
-) -> Tensor | None:
-    """Keys read by a query head of these layers, which are all alike, (B,); None for no layer."""
-    return torch.from_numpy(layers[0].mean_reads(seen) * decoded) if layers else None
-
-
 def cache_stats(
     method: Method,
     engine: str,
@@ -160,46 +118,20 @@ def cache_stats(
     seen: Counts,
     kept: Sequence[Sequence[Tensor]],
     read: Sequence[Sequence[Tensor]],
-    per_layer: bool,
-    anatomy: Anatomy,
-    state_bytes: int,
 ) -> CacheStats:
     """The summary of a cache, from the positions its layers hold."""
-    each = tuple(
-        _layer_stats(layer, i < method.dense_layers, seen, kept[i], read[i])
-        for i, layer in enumerate(layers)
-    )
-    sparse = [x for x in each if not x.dense and x.window is None]
-    maxima = [x.read_max for x in sparse if x.read_max is not None]
-    means = [x.read_mean for x in sparse if x.read_mean is not None]
+    own = [i for i, x in enumerate(layers) if x.geometry.model_window is None]
+    sparse = [i for i in own if i >= method.dense_layers]
+    # -1 where a head read fewer than another.
+    reads = [[(p >= 0).sum(-1).double() for p in read[i] if p.numel()] for i in sparse]
+    means = [float(sum(x.mean() for x in rows)) / len(rows) for rows in reads if rows]
     return CacheStats(
         backend=method.name,
         params=method.params(),
         engine=engine,
         seen=seen.tolist(),
-        kept=max((x.kept for x in sparse), default=0),
-        read_max=max(maxima) if maxima else None,
+        kept=max((p.shape[-1] for i in sparse for p in kept[i]), default=0),
+        read_max=max((int(x.max()) for rows in reads for x in rows), default=None),
         read_mean=sum(means) / len(means) if means else None,
-        bytes=sum(x.bytes for x in each),
-        layers=each if per_layer else (),
-        sliding=tuple(i for i, x in enumerate(each) if x.window is not None),
-        softmax=anatomy.softmax,
-        model_layers=anatomy.layers,
-        state_bytes=state_bytes * len(seen),
-    )
-
-
-def _layer_stats(
-    layer: Layer, first: bool, seen: Counts, kept: Sequence[Tensor], read: Sequence[Tensor]
-) -> LayerStats:
-    # -1 where a head read fewer than another.
-    reads = [(p >= 0).sum(-1).double() for p in read if p.numel()]
-    window = layer.geometry.model_window
-    return LayerStats(
-        dense=first and window is None,
-        kept=max(p.shape[-1] for p in kept),
-        read_max=int(max(r.max() for r in reads)) if reads else None,
-        read_mean=float(sum(r.mean() for r in reads)) / len(reads) if reads else None,
-        bytes=int(layer.row_bytes(seen).sum()),
-        window=window,
+        bytes=sum(int(layer.row_bytes(seen).sum()) for layer in layers),
     )

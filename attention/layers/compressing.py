@@ -42,9 +42,8 @@ class Cut(NamedTuple):
 class Compressing(Bounded):
     """Rows grow until they hold `budget` tokens, and are then cut to `target`.
 
-    Slots are in order of age. A row is cut at the end of a forward, alone or with rows that hold as
-    many tokens, so that a method sees no empty slots: it answers `rank` for whole rows. The slots
-    worth least are lost, among equals the newest.
+    Slots are in order of age. Rows that hold as many tokens are cut together, so that `rank`, which
+    a method answers, sees no empty slots. The slots worth least are lost, among equals the newest.
 
     Args:
         observers: newest tokens whose queries are remembered for `rank`.
@@ -74,19 +73,13 @@ class Compressing(Bounded):
         """Take in the probabilities (B, Hkv, G, S) of a decode query over the first S slots."""
 
     def reread(self, q: Tensor, step: Step) -> None:
-        """Learn from a prefill's tokens behind the prompt what decode steps would have learned.
+        """Learn what decode steps would have from a prefill's tokens, stored, behind the prompt.
 
-        Args:
-            q: scaled, (B, Hq, T, D); keys and values are stored already.
+        Scaled queries are (B, Hq, T, D).
         """
 
     def target(self, seen: int, room: int) -> int:  # noqa: ARG002
-        """Tokens a row keeps when it is cut; budget - interval unless a method says otherwise.
-
-        Args:
-            seen: tokens the row has seen.
-            room: tokens of the budget that its prompt leaves, where that stays; else all.
-        """
+        """Tokens a row keeps that has seen so many, where a prompt leaves the method `room`."""
         return self.limit - interval(room)
 
     def window(self, room: int) -> int:  # noqa: ARG002
@@ -160,11 +153,7 @@ class Compressing(Bounded):
         return out
 
     def append(self, q: Tensor, k: Tensor, v: Tensor, step: Step) -> None:
-        """Write the new tokens of each row behind those held, and remember their queries.
-
-        Args:
-            q: scaled.
-        """
+        """Write the new tokens of each row behind those held, and remember their scaled queries."""
         most = int((self.stored_tokens + step.new).max())
         if self.k.capacity < most:
             for slots in self.per_slot:
@@ -224,9 +213,8 @@ class Compressing(Bounded):
             (self.target(seen, self.limit - prompt), self.window(self.limit - prompt))
             for seen, prompt in zip(step.seen[full].tolist(), prompts.tolist(), strict=True)
         ]
-        alike = len(set(sizes)) == 1
-        places = [np.arange(len(full))] if alike else list(np.arange(len(full))[:, None])
-        result = []
+        every, result = np.arange(len(full)), []
+        places = [every] if len(set(sizes)) == 1 else list(every[:, None])
         for place in places:
             rows, (most, window) = full[place], sizes[place[0]]
             ring = (step.seen[rows, None] - window + np.arange(window)) % max(self.observers, 1)
@@ -234,16 +222,8 @@ class Compressing(Bounded):
             flat = heads * self.observers + ring[:, None]
             stays = prompts[place].any()
             spared = step.tensor(self.spared(prompts[place])[:, None, None]) if stays else None
-            result.append(
-                Cut(
-                    rows=rows,
-                    at=step.tensor(rows),
-                    most=most,
-                    window=window,
-                    queries=step.tensor(flat.reshape(-1)),
-                    spared=spared,
-                )
-            )
+            queries = step.tensor(flat.reshape(-1))
+            result.append(Cut(rows, step.tensor(rows), most, window, queries, spared))
         return result
 
     # Rows
@@ -281,8 +261,7 @@ class Compressing(Bounded):
     def row_bytes(self, seen: Counts) -> Counts:
         g = self.geometry
         queries = np.minimum(seen, self.observers) * (g.Hq * g.D * g.dtype.itemsize)
-        total: Counts = super().row_bytes(seen) + queries
-        return total
+        return super().row_bytes(seen) + queries
 
     def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
         return self.position.data[row, :, : int(self.stored_tokens[row])].long()

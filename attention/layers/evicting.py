@@ -19,14 +19,9 @@ from attention.layers.layer import Geometry, Method, fixed, row_lists
 class Evicting(Bounded):
     """Keeps budget - 1 tokens per row and KV head after each step, so that budget are read next.
 
-    The token dropped is overwritten in place by the next one: no buffer is rebuilt in decode, and
-    slots are in no order (positions are in the keys, order is irrelevant to attention).
-
-    A method answers `worth`, and `stays` where it has a window. What it remembers per slot for it
-    is registered with `remember` and updated in `learn`. The slots worth least are lost, among
-    equals the newest.
-
-    Where a row's prompt stays the method has what is left.
+    The next token overwrites the one dropped, so slots are in no order. A method answers `worth`,
+    and `newest` or `stays` where it has a window. What it remembers per slot for it is registered
+    with `remember` and updated in `learn`. The slots worth least are lost, among equals the newest.
     """
 
     def __init__(self, geometry: Geometry, backend: Method) -> None:
@@ -38,13 +33,9 @@ class Evicting(Bounded):
         self.next = self.slots("next", dtype=torch.int64, limit=1)
 
     def learn(self, mass: Tensor, step: Step) -> None:
-        """Take in the probability each slot received, summed over the forward's queries.
+        """Take in the probability each of the first S slots received, (B, Hkv, G, S).
 
-        In a prefill each query counts as much as `counts` says. A method that does not learn is
-        spared the sums of a prefill.
-
-        Args:
-            mass: (B, Hkv, G, S), over the first S slots.
+        It is summed over the forward's queries, of which each counts as much as `counts` says.
         """
 
     def newest(self, prompt: Counts) -> Counts | None:  # noqa: ARG002
@@ -64,8 +55,7 @@ class Evicting(Bounded):
     def worth(self, S: int, step: Step) -> Tensor:
         """What each of the first S slots is worth, (B, Hkv, S); inf where it must stay.
 
-        Called for all rows as soon as one is full; answers for empty slots and for rows below
-        the budget are not used.
+        Answers for empty slots and for rows below the budget are not used.
         """
 
     def spared(self, prompt: Counts) -> Counts:

@@ -31,13 +31,9 @@ class Geometry:
         method: name of the backend, for messages.
         index: number of the layer.
         B: rows at first; selecting rows changes them.
-        Hq, Hkv, D: query heads, KV heads, head size.
-        dtype, device: of keys and values.
-        rope: the model's rotary embedding.
-        model_window: tokens a query of this layer sees, where the model itself slides; None
-            elsewhere.
-        sink_logits: the model's own further logits in each softmax, (Hq,); None in most
-            models. They take their share of the probability, in what a method learns too.
+        model_window: tokens a query sees, where the model itself slides; None elsewhere.
+        sink_logits: the model's own further logits in each softmax, (Hq,); None in most models.
+            They take their share of the probability, in what a method learns too.
         engine: what decode queries read keys and values with.
     """
 
@@ -148,40 +144,21 @@ class Layer(ABC):
         *,
         heads: int | None = None,
         dtype: torch.dtype | None = None,
-        fill: float = 0.0,
-        unit: int = 1,
-        multiple: int = 1,
-        limit: int | None = None,
+        **sizes: Any,
     ) -> Slots:
-        """A named tensor of this layer's state; rows are selected and replaced in all of them."""
+        """A named tensor of this layer's state, see `Slots`; rows are selected in all of them."""
         g = self.geometry
-        slots = Slots(
-            g.B,
-            g.Hkv if heads is None else heads,
-            tail,
-            dtype=g.dtype if dtype is None else dtype,
-            device=g.device,
-            fill=fill,
-            unit=unit,
-            multiple=multiple,
-            limit=limit,
-        )
-        self.state[name] = slots
-        return slots
+        H, dtype = g.Hkv if heads is None else heads, g.dtype if dtype is None else dtype
+        self.state[name] = Slots(g.B, H, tail, dtype=dtype, device=g.device, **sizes)
+        return self.state[name]
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        """Append, select or evict, attend, accumulate.
-
-        Whatever is to be there in the next step is copied: in decode steps q, k and v lie where
-        the next ones will (`attention.patching.graphed`).
+        """Append, select or evict, attend, accumulate; (B, T, Hq, D).
 
         Args:
             q: (B, Hq, T, D), roped.
-            k, v: (B, Hkv, T, D), k roped.
+            k, v: (B, Hkv, T, D), k roped; copied, as the next step's may lie where these do.
             scaling: factor of the logits.
-
-        Returns:
-            (B, T, Hq, D).
         """
         if not step.decode:
             if step.decodes(self.exact_until):
@@ -231,15 +208,7 @@ class Layer(ABC):
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
     ) -> Tensor:
-        """`decode` of the first rows, as always the same launches; `settle` follows on the host.
-
-        Args:
-            q: (R, Hq, 1, D), roped.
-            k, v: (R, Hkv, 1, D), k roped.
-
-        Returns:
-            (R, 1, Hq, D).
-        """
+        """`decode` of R rows, as always the same launches, (R, 1, Hq, D); then comes `settle`."""
         assert self.store is not None
         return gpu.attend(counts, self.store, q, k, v, scaling)
 
@@ -317,14 +286,9 @@ class Layer(ABC):
         return twin
 
     def tokens(self, rows: Tensor, seen: Counts) -> tuple[Tensor, Tensor]:
-        """Keys, as the model roped them, and values of these rows in order of position.
+        """Keys, as the model roped them, and values of rows (R,) that have seen so many tokens.
 
-        Args:
-            rows: which rows, (R,).
-            seen: tokens each of them has seen, (R,).
-
-        Returns:
-            Twice (R, Hkv, max(seen), D), new memory; anything behind a row's own length.
+        Each in order of position, (R, Hkv, max(seen), D), new memory; anything behind a row's end.
         """
         raise NotImplementedError(self.geometry.method)
 
@@ -336,12 +300,9 @@ class Layer(ABC):
         """Why rows that have seen this much cannot be cropped exactly; None where they can."""
         if self.rewindable:
             return None
-        return InvalidValue(
-            "crop",
-            self.geometry.method,
-            "a method that keeps all tokens and learns nothing from attention; "
-            "this one cannot bring back what a removed token made it drop or count",
-        )
+        allowed = "a method that keeps all tokens and learns nothing from attention; this one "
+        allowed += "cannot bring back what a removed token made it drop or count"
+        return InvalidValue("crop", self.geometry.method, allowed)
 
     # Accounting, from the tokens seen
 

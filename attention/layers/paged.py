@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,15 +11,8 @@ from torch import Tensor
 
 from attention.core.step import Counts, Step
 from attention.errors import InvalidValue
-from attention.layers.layer import Geometry, Method
+from attention.layers.layer import Geometry
 from attention.layers.selecting import Choice, Selecting
-
-
-class PagedMethod(Method, Protocol):
-    """A backend with a parameter `page`."""
-
-    @property
-    def page(self) -> int: ...
 
 
 class Paged(Selecting):
@@ -38,7 +31,7 @@ class Paged(Selecting):
     def __init__(
         self,
         geometry: Geometry,
-        backend: PagedMethod,
+        backend: Any,
         size: int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -59,21 +52,13 @@ class Paged(Selecting):
     def products(self, q: Tensor) -> Tensor:
         """Vectors of which a page is worth the largest product with its summary, (B, H, M, size).
 
-        Args:
-            q: (B, Hkv, G, D), scaled.
-
-        Returns:
-            H is Hkv or Hq: one set of pages per KV head or query head.
+        H is Hkv or Hq, one set of pages per KV head or query head; q is scaled, (B, Hkv, G, D).
         """
 
     def alone(self, k: Tensor) -> Tensor | None:  # noqa: ARG002
-        """What is remembered of pages of one key, (B, Hkv, 1, size).
+        """What is remembered of pages of one key, (B, Hkv, 1, D), where a page has its keys' maxima.
 
-        For methods that remember, number by number, the largest of what they would of each key:
-        these need not look at a page's other keys again. None for all others.
-
-        Args:
-            k: (B, Hkv, 1, D).
+        These need not look at a page's other keys again. None for all others.
         """
         return None
 

@@ -44,9 +44,7 @@ class Selecting(KeepAll):
 
     While all pages of all rows fit, attention is dense and nothing is chosen. A method answers
     `choose`, and updates what it knows of the keys in `notice`. Without a budget it always chooses.
-
-    What was read is counted in the choice, see `measured`. A method for which it follows from the
-    tokens seen answers `reads`: then only sets of query heads are counted.
+    What was read is counted in the choice, but for sets of KV heads where a method answers `reads`.
     """
 
     def __init__(self, geometry: Geometry, backend: Method, page: int = 1) -> None:
@@ -148,11 +146,6 @@ class Selecting(KeepAll):
         offset = torch.arange(self.page, device=choice.pages.device)
         return (choice.pages[..., None] * self.page + offset).flatten(2)
 
-    def live_slots(self, choice: Choice, seen: Tensor) -> Tensor:
-        """Which slots of the chosen pages hold a token to read, (B, H, U * page)."""
-        is_token = self.slot_positions(choice) < seen[:, None, None]
-        return is_token & choice.live.repeat_interleave(self.page, dim=2)
-
     def counts(self, choice: Choice, seen: Tensor) -> Tensor:
         """Tokens to read of each chosen page, (B, H, U)."""
         filled = (seen[:, None, None] - choice.pages * self.page).clamp_(0, self.page)
@@ -202,6 +195,6 @@ class Selecting(KeepAll):
     def read_positions(self, row: int, seen: int) -> Tensor:
         if self.chosen is None:
             return self.kept_positions(row, seen)
-        choice = Choice(self.chosen.pages[row : row + 1], self.chosen.live[row : row + 1])
-        length = torch.tensor([seen], device=choice.pages.device)
-        return row_lists(self.slot_positions(choice)[0], self.live_slots(choice, length)[0])
+        positions = self.slot_positions(self.chosen)[row]
+        live = self.chosen.live[row].repeat_interleave(self.page, dim=-1)
+        return row_lists(positions, live & (positions < seen))

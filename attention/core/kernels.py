@@ -142,16 +142,12 @@ def dense(
             if window is not None:
                 seen &= slots[low:n] > newest - window
             mask = seen[:, None].expand(-1, Hkv, -1, -1).flatten(0, 1) if len(seen) > 1 else seen
-            q_part, k_part, v_part = (
-                folded[:, :, t : t + columns],
-                keys[:, :, low:n],
-                values[:, :, low:n],
-            )
+            part = folded[:, :, t : t + columns], keys[:, :, low:n], values[:, :, low:n]
             with devices.flash_first(q.device):
-                part = functional.scaled_dot_product_attention(
-                    q_part, k_part, v_part, mask[:, None], scale=scaling
+                attended = functional.scaled_dot_product_attention(
+                    *part, mask[:, None], scale=scaling
                 )
-            parts.append(part)
+            parts.append(attended)
         out = torch.cat(parts, dim=2)
     return out.reshape(B, Hq, T, -1).transpose(1, 2)
 
@@ -227,8 +223,8 @@ def dense_with_mass(
 def added(x: Tensor, dim: int) -> Tensor:
     """Sum over a short axis, in the same order for every slot, so that equal slots stay equal.
 
-    `sum` over an axis that is not the last one adds in an order that depends on the column: equal
-    numbers get sums that differ in the last bit, and a tie goes to whatever rounding prefers.
+    `sum` over an axis that is not the last one adds in an order that depends on the column: sums of
+    equal numbers then differ in the last bit, and rounding decides ties.
     """
     n = x.shape[dim]
     if n <= FEW_ADDED:
@@ -255,8 +251,8 @@ def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of the last axis, values and indices; among equals the lower index wins.
 
     `torch.topk` is an order of magnitude faster than a stable sort of many on CPUs but breaks ties
-    at will. Ties matter only between the last one taken and the first one left, so those alone are
-    checked; elsewhere the check would wait for the device, and a GPU's sort is cheap.
+    at will. Only one between the last taken and the first left matters, so that alone is checked;
+    elsewhere the check would wait for the device, and a GPU's sort is cheap.
     """
     n = scores.shape[-1]
     if k >= n:

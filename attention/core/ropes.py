@@ -13,6 +13,7 @@ from attention.core.kernels import accumulator
 from attention.errors import InvalidValue
 
 Turn = tuple[Tensor, Tensor]
+Make = Callable[[Tensor | range, Tensor], Turn]
 
 
 def follows_length(kind: Any) -> bool:
@@ -51,9 +52,8 @@ class Rope:
         """Refuse rotary embeddings that cannot turn a stored key."""
         kind = self.kind
         if not isinstance(kind, str):
-            raise InvalidValue(
-                "model", type(self.module).__name__, f"one rotary embedding, for {method}"
-            )
+            module = type(self.module).__name__
+            raise InvalidValue("model", module, f"one rotary embedding, for {method}")
         if follows_length(kind):
             allowed = f"frequencies that do not change with length: {method} turns stored keys"
             raise InvalidValue("rope_type", kind, allowed)
@@ -62,7 +62,9 @@ class Rope:
         """cos and sin at these positions, (B or 1, N) to (B or 1, 1, N, rotated part of D)."""
         # The model's dtype goes in, so that its rounding of cos and sin comes out.
         named = () if self.layer_type is None else (self.layer_type,)
-        cos, sin = self.module(like, self._tensor(positions, like), *named)
+        if isinstance(positions, range):
+            positions = devices.put(positions, like.device)[None]
+        cos, sin = self.module(like, positions, *named)
         if cos.shape[-1] == self.frequencies:
             cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1)
         wide = accumulator(like.dtype)
@@ -79,15 +81,17 @@ class Rope:
     def turn(
         self, start: Tensor | range, end: Tensor | range, like: Tensor, below: int | None = None
     ) -> Turn:
-        """The rotation that takes a vector roped at `start` to what it would be at `end`: cos, and
-        the sin that the other number of a pair is multiplied with, negative in the first half.
+        """The rotation that takes a vector roped at `start` to what it would be at `end`.
+
+        cos, and the sin that the other number of a pair is multiplied with, negative in the first
+        half.
 
         Args:
-            start, end: positions, (B or 1, N); a range where they are the same at every step and
-                in every row, whose angles are then computed once.
+            start, end: positions, (B or 1, N); a range, whose angles are computed once, where they
+                are the same at every step and in every row.
             like: what is to be rotated, for its dtype and device.
-            below: what all positions are below, where it is known: their angles are then looked up
-                in tables that grow with it. None to ask the model for them.
+            below: what all positions are below: their angles are then looked up in tables that grow
+                with it. None to ask the model for them.
         """
         c0, s0 = self._once(self._undoing, start, like, below)
         c1, s1 = self._once(self.angles, end, like, below)
@@ -95,30 +99,18 @@ class Rope:
         return c1 * c0 - s1 * s0, torch.cat((-first, second), dim=-1)
 
     def turn_each(self, start: Tensor, below: int, end: range, like: Tensor) -> Turn:
-        """`turn` of few tokens at a time, looked up in a table that grows with the positions.
-
-        Args:
-            start: (B, N), below `below`.
-            end: one position.
-        """
+        """`turn` of few tokens to one position, looked up in a table that grows with `below`."""
         return self._looked_up(lambda x, like: self.turn(x, end, like), end, start, below, like)
 
-    def _looked_up(
-        self,
-        make: Callable[[Tensor | range, Tensor], Turn],
-        what: Hashable,
-        at: Tensor,
-        below: int,
-        like: Tensor,
-    ) -> Turn:
+    def _looked_up(self, make: Make, what: Hashable, at: Tensor, below: int, like: Tensor) -> Turn:
         """What `make` gives at positions (B, N), all below `below`, from a table: (B, 1, N, n)."""
         key = ("table", what, like.dtype, like.device)
         if key not in self._known or len(self._known[key][0]) < below:
             every = torch.arange(1 << max(below - 1, 1023).bit_length(), device=like.device)
             cos, sin = make(every[None], like)
             self._known[key] = cos[0, 0], sin[0, 0]
-        cos, sin = (table[at][:, None] for table in self._known[key])
-        return cos, sin
+        cos, sin = self._known[key]
+        return cos[at][:, None], sin[at][:, None]
 
     def _undoing(self, start: Tensor | range, like: Tensor) -> Turn:
         """The rotation from `start` to no rotation."""
@@ -126,13 +118,7 @@ class Rope:
         size = cos * cos + sin * sin
         return cos / size, -sin / size
 
-    def _once(
-        self,
-        make: Callable[[Tensor | range, Tensor], Turn],
-        at: Tensor | range,
-        like: Tensor,
-        below: int | None,
-    ) -> Turn:
+    def _once(self, make: Make, at: Tensor | range, like: Tensor, below: int | None) -> Turn:
         if not isinstance(at, range):
             if below is None:
                 return make(at, like)
@@ -141,12 +127,6 @@ class Rope:
         if key not in self._known:
             self._known[key] = make(at, like)
         return self._known[key]
-
-    @staticmethod
-    def _tensor(positions: Tensor | range, like: Tensor) -> Tensor:
-        if isinstance(positions, range):
-            return devices.put(positions, like.device)[None]
-        return positions
 
 
 class Still:

@@ -18,11 +18,7 @@ X = TypeVar("X")
 
 
 class Occupancy:
-    """How many slots of each row hold a token, from the first on; made by `Step.occupancy`.
-
-    Args:
-        counts: (B,).
-        device: where the tensors go.
+    """How many slots of each row hold a token, from the first on, (B,); see `Step.occupancy`.
 
     Attributes:
         most: the most that a row holds.
@@ -53,11 +49,9 @@ class Occupancy:
         """
         if page not in self._halves:
             number, pages = np.arange(-(-self.most // page)), -(-self.counts // page)[:, None]
-            masks = number >= pages, number < np.maximum(pages // 2, 1)
-            self._halves[page] = (
-                devices.put(masks[0], self.device),
-                devices.put(masks[1], self.device),
-            )
+            missing, better = number >= pages, number < np.maximum(pages // 2, 1)
+            put = devices.put
+            self._halves[page] = put(missing, self.device), put(better, self.device)
         return self._halves[page]
 
 
@@ -215,7 +209,8 @@ class Step:
 
     def generated(self) -> Tensor:
         """Which columns are real tokens behind their row's prompt, (B, T)."""
-        return self.memo("generated", lambda: self.positions() >= self._behind_prompt())
+        behind = np.maximum(self.prompt, self.past)[:, None]
+        return self.memo("generated", lambda: self.positions() >= self.tensor(behind))
 
     def positions(self) -> Tensor:
         """Position of each column's token, (B, T); before the past for padding."""
@@ -226,19 +221,16 @@ class Step:
 
         return self.memo("positions", make)
 
-    def _behind_prompt(self) -> Tensor:
-        return self.tensor(np.maximum(self.prompt, self.past))[:, None]
-
     def join(self, stored: Tensor | None, counts: Counts, new: Tensor, fill: float = 0.0) -> Tensor:
-        """Held slots and the real new tokens of each row, one after the other, without gaps.
+        """Stored slots and the real new tokens of each row, one after the other, without gaps.
 
         Args:
-            held: (B, H, at least max(counts), ...), or None for nothing.
-            counts: slots held per row, (B,).
+            stored: (B, H, at least max(counts), ...), or None for nothing.
+            counts: slots stored per row, (B,).
             new: (B, H, T, ...), left padded.
 
         Returns:
-            (B, H, max(counts + new), ...); `new` itself where nothing is held nor padded.
+            (B, H, max(counts + new), ...); `new` itself where nothing is stored nor padded.
         """
         widest, most = int((counts + self.new).max()), int(counts.max())
         if most == 0 and not self.padded:

@@ -56,9 +56,9 @@ class Paged(Selecting):
         """
 
     def alone(self, k: Tensor) -> Tensor | None:  # noqa: ARG002
-        """What is remembered of pages of one key, (B, Hkv, 1, D), where a page has its keys' maxima.
+        """What is remembered of pages of one key, (B, Hkv, 1, size), if pages have keys' maxima.
 
-        These need not look at a page's other keys again. None for all others.
+        A page's other keys are then not looked at again. None for all others.
         """
         return None
 

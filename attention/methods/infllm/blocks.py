@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -168,39 +167,31 @@ class Blocks(Layer):
     # Leaving the window, a prompt at once
 
     def in_order(self, far: Tensor, near: Tensor, seen: Counts, turn: bool) -> Tensor | None:
-        """Everything held in order of position, keys roped as the model did, (B, Hkv, n, D).
+        """Everything stored in order of position, keys roped as the model did, (B, Hkv, n, D).
 
-        What left the window has been turned to position 0 and is turned back: equal to what the
-        model gave but for the rounding of two turns, each to the model's dtype.
+        What left the window is turned back from position 0: equal to what the model gave but for
+        the rounding of two turns, each to the model's dtype.
         """
-        most = int(seen.max(initial=0))
+        most, device = int(seen.max(initial=0)), far.device
         if not most:
             return None
-
-        def tensor(x: npt.NDArray[Any]) -> Tensor:
-            return torch.as_tensor(x, device=far.device)
-
         position = np.arange(most)[None]
         gone = position < self.left(seen)[:, None]
         slot = np.where(gone, self.far_slot(position), far.shape[2] + position % self.n_local)
         slot[position >= seen[:, None]] = 0
-        both = torch.cat((far, near), dim=2)
-        x = both.take_along_dim(tensor(slot)[:, None, :, None], dim=2)
+        both, index = torch.cat((far, near), dim=2), torch.as_tensor(slot, device=device)
+        x = both.take_along_dim(index[:, None, :, None], dim=2)
         if not turn or not gone.any():
             return x
-        roped = rotate(x, self.geometry.rope.turn(range(1), tensor(position), x))
-        return torch.where(tensor(gone)[:, None, :, None], roped, x)
+        places = torch.as_tensor(position, device=device)
+        roped = rotate(x, self.geometry.rope.turn(range(1), places, x))
+        return torch.where(torch.as_tensor(gone, device=device)[:, None, :, None], roped, x)
 
     def tokens(self, rows: Tensor, seen: Counts) -> tuple[Tensor, Tensor]:
-        both = []
-        for far_slots, near_slots, turn in (
-            (self.far_k, self.near_k, True),
-            (self.far_v, self.near_v, False),
-        ):
-            far, near = far_slots.data.index_select(0, rows), near_slots.data.index_select(0, rows)
-            x = self.in_order(far, near, seen, turn)
-            both.append(near[:, :, :0] if x is None else x)
-        return both[0], both[1]
+        parts = (self.far_k, self.near_k, self.far_v, self.near_v)
+        far_k, near_k, far_v, near_v = (slots.data.index_select(0, rows) for slots in parts)
+        k, v = self.in_order(far_k, near_k, seen, True), self.in_order(far_v, near_v, seen, False)
+        return (near_k[:, :, :0], near_v[:, :, :0]) if k is None or v is None else (k, v)
 
     def move(self, r: int, past: int, seen: int, keys: Tensor, values: Tensor, step: Step) -> None:
         """Sort one row's tokens `past` to `seen` into the window, and those it loses to the pages.
@@ -242,12 +233,9 @@ class Blocks(Layer):
         begun = self.left_mass.data[r, :, : old - first * self.block]
         block_mass = torch.cat((begun, mass[:, old + self.n_init - was : now - was]), dim=-1)
         if last > first:
-            page = slice(
-                (self.init_pages + first) * self.block, (self.init_pages + last) * self.block
-            )
-            shape = (-1, self.block)
-            keys = self.far_k.data[r, :, page].reshape(*shape, self.geometry.D)
-            filled = block_mass[:, : (last - first) * self.block].reshape(shape)
+            start, end = ((self.init_pages + x) * self.block for x in (first, last))
+            keys = self.far_k.data[r, :, start:end].reshape(-1, self.block, self.geometry.D)
+            filled = block_mass[:, : (last - first) * self.block].reshape(-1, self.block)
             means = self.mean(keys, filled).view(self.geometry.Hkv, last - first, -1)
             by_set = means.transpose(0, 1).reshape(last - first, self.sets, -1)
             self.means.data[r, :, first:last] = by_set.transpose(0, 1)
@@ -275,8 +263,7 @@ class Blocks(Layer):
 def comparable(scores: Tensor) -> Tensor:
     """Scores for ranking: float64 rounded to float32, so that equals up to rounding are ties.
 
-    Equal tokens have equal unroped keys in the first layer, and text that repeats itself ties all
-    the time. Which one wins must not depend on the rounding of products, which changes with the
-    number of rows.
+    Text that repeats itself has equal keys in the first layer. Which one wins must not depend on
+    the rounding of products, which changes with the number of rows.
     """
     return scores.to(torch.float32)

@@ -62,9 +62,8 @@ def attention_forward(
     cache.take_pending(key)
     if module.config is not cache.session.config:
         allowed = "a cache of the `with backend.on(model)` block of the model it is given to"
-        raise InvalidValue(
-            "past_key_values", f"a cache of a {cache.backend.name} block on another model", allowed
-        )
+        got = f"a cache of a {cache.backend.name} block on another model"
+        raise InvalidValue("past_key_values", got, allowed)
     if dropout:
         raise InvalidValue("dropout", dropout, "0: call model.eval() first")
     if kwargs.get("output_attentions"):
@@ -75,22 +74,14 @@ def attention_forward(
         allowed = f"{own}, as the model's config had it when the block was entered"
         raise InvalidValue("sliding_window", kwargs["sliding_window"], allowed)
     if torch.is_grad_enabled() and query.requires_grad:
-        raise InvalidValue(
-            "gradients", "on", "a call under torch.no_grad(): the cached state carries no gradient"
-        )
+        allowed = "a call under torch.no_grad(): the cached state carries no gradient"
+        raise InvalidValue("gradients", "on", allowed)
     # State must outlive the caller's inference mode: tensors made inside could not be changed
     # outside it.
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    more = attention_mask, scaling, kwargs.get("position_ids"), s_aux
     with torch.inference_mode(False), torch.no_grad():
-        out = cache.attend(
-            index,
-            query,
-            key,
-            value,
-            attention_mask,
-            query.shape[-1] ** -0.5 if scaling is None else scaling,
-            kwargs.get("position_ids"),
-            s_aux,
-        )
+        out = cache.attend(index, query, key, value, *more)
     return out.contiguous(), None  # as other attention functions give it: some models view it
 
 
@@ -164,10 +155,8 @@ def check_method(backend: Method, session: Session) -> None:
     if not full:
         return
     if backend.dense_layers > full[-1]:
-        allowed = (
-            f"at most {full[-1]}: layer {full[-1]} is the model's last that {backend.name} can use"
-        )
-        raise InvalidValue("dense_layers", backend.dense_layers, allowed)
+        last = f"layer {full[-1]} is the model's last that {backend.name} can use"
+        raise InvalidValue("dense_layers", backend.dense_layers, f"at most {full[-1]}: {last}")
     if not backend.turns_keys:
         return
     family, anatomy = session.config.model_type, session.anatomy
@@ -177,9 +166,9 @@ def check_method(backend: Method, session: Session) -> None:
         session.ropes[i].require_fixed(backend.name)
         if anatomy.turns[i] == "other":
             allowed = (
-                f"keys whose first half turns with their second one, for {backend.name}: those of "
-                f"layer {anatomy.softmax[i]} change with their position in another way"
+                f"keys whose first half turns with their second one, for {backend.name}: those "
             )
+            allowed += f"of layer {anatomy.softmax[i]} change with their position in another way"
             raise InvalidValue("model", family, allowed)
 
 
@@ -214,11 +203,9 @@ def patched(backend: Method, full: Method, model: Any, engine: str) -> Iterator[
         session = Session(backend, full, model, engine, anatomy_of(model, full))
         check_method(backend, session)
         if not math.isinf(backend.exact_until) and None not in session.windows:
-            warnings.warn(
-                f"every layer of this {model.config.model_type} is the model's own sliding "
-                f"attention (config.sliding_window): {backend.name} has no layer to act on",
-                stacklevel=3,
-            )
+            what = f"every layer of this {model.config.model_type} is the model's own sliding "
+            what += f"attention (config.sliding_window): {backend.name} has no layer to act on"
+            warnings.warn(what, stacklevel=3)
         shared = _PATCHES.get(model)
         if shared is None:
             shared = _PATCHES[model] = Patch(model, session.anatomy)

@@ -51,24 +51,22 @@ def check_positions(position_ids: Tensor | None, step: Step) -> None:
     wrong[step.idle] = False
     if wrong.any():
         row, column = (int(x[0]) for x in np.nonzero(wrong))
-        raise InvalidValue(
-            "position_ids",
-            int(np.broadcast_to(host_positions, due.shape)[row, column]),
-            f"{due[row, column]} in row {row}, column {column}: the number of real tokens "
-            "before it (attention_mask.cumsum(-1) - 1; cache.seen[:, None] when decoding)",
-        )
+        got = int(np.broadcast_to(host_positions, due.shape)[row, column])
+        allowed = f"{due[row, column]} in row {row}, column {column}: the number of real tokens "
+        allowed += "before it (attention_mask.cumsum(-1) - 1; cache.seen[:, None] when decoding)"
+        raise InvalidValue("position_ids", got, allowed)
 
 
 def check_kind(index: int, stored: Geometry | Tensor, q: Tensor, k: Tensor, v: Tensor) -> None:
     """Tensors must be of the dtype and device of those stored, in layer `index`."""
     if q.dtype is k.dtype is v.dtype is stored.dtype and k.device == stored.device:
         return
-    raise InvalidValue(
-        "model",
-        f"queries {q.dtype}, keys {k.dtype}, values {v.dtype} on {k.device}",
-        f"{stored.dtype} on {stored.device} as before in layer {index}: a model that was moved or "
-        "converted needs a cache.new(); autocast mixes dtypes and is not supported",
+    got = f"queries {q.dtype}, keys {k.dtype}, values {v.dtype} on {k.device}"
+    allowed = (
+        f"{stored.dtype} on {stored.device} as before in layer {index}: a model that was moved "
     )
+    allowed += "or converted needs a cache.new(); autocast mixes dtypes and is not supported"
+    raise InvalidValue("model", got, allowed)
 
 
 def open_step(

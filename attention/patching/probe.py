@@ -17,7 +17,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-import transformers
 from torch import Tensor
 from transformers import Cache, DynamicCache, PreTrainedModel
 
@@ -84,13 +83,9 @@ def difference_of(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     Infinite where a number is not finite.
     """
     worst = 0.0
-    for x, y in zip(left, right, strict=True):
-        difference = (x.double() - y.double()).norm(dim=-1) / y.double().norm(dim=-1).clamp(
-            min=1e-30
-        )
-        if not bool(difference.isfinite().all()):
-            return float("inf")
-        worst = max(worst, float(difference.max()))
+    for x, y in zip((x.double() for x in left), (y.double() for y in right), strict=True):
+        difference = (x - y).norm(dim=-1) / y.norm(dim=-1).clamp(min=1e-30)
+        worst = max(worst, float(difference.nan_to_num(torch.inf).max()))
     return worst
 
 
@@ -101,23 +96,16 @@ def undisturbed(model: PreTrainedModel) -> Iterator[None]:
     Hooks of others are not called: what they count or record is not meant to see a probe.
     """
     training = [module for module in model.modules() if module.training]
-    hooks = [
-        (registered, dict(registered))
-        for module in model.modules()
-        for registered in (module._forward_pre_hooks, module._forward_hooks)
-        if registered
-    ]
+    every = [x for m in model.modules() for x in (m._forward_pre_hooks, m._forward_hooks)]
+    hooks = [(registered, dict(registered)) for registered in every if registered]
     accelerators = [model.device] if model.device.type == "cuda" else []
     for module in training:
         module.training = False
     for registered, _ in hooks:  # in place: who removes a hook later knows it by its dictionary
         registered.clear()
+    drawing = torch.random.fork_rng(devices=accelerators)
     try:
-        with (
-            torch.random.fork_rng(devices=accelerators),
-            torch.inference_mode(False),
-            torch.no_grad(),
-        ):
+        with drawing, torch.inference_mode(False), torch.no_grad():
             yield
     finally:
         for module in training:
@@ -133,10 +121,10 @@ Through = Callable[[Anatomy, Sequence[int], int], list[Tensor]]
 
 
 def probed(model: PreTrainedModel, through: Through) -> Anatomy:
-    """What is known of a model's attention; probed at first use.
+    """What is known of a model's attention; probed at first use, and the model left as it was.
 
-    The model is left as it was. An anatomy is remembered as long as the model lives and its config,
-    dtypes and device stay the same. A refusal may depend on weights too, so none is remembered.
+    It is remembered while the model lives and its config, dtypes and device stay the same. A
+    refusal may depend on weights too, so none is remembered.
     """
     check_family(model.config)
     config = json.dumps(model.config.to_dict(), sort_keys=True, default=str)
@@ -162,11 +150,8 @@ def _found(model: PreTrainedModel, through: Through) -> Anatomy:
         raise
     except (LookupError, AttributeError, RuntimeError, TypeError, ValueError) as error:
         raise _stumbled(family, error) from error
-    allowed = (
-        "a model that attends through our cache as by itself: hidden states of a few tokens "
-        f"differ by {difference:.2g} of their length"
-    )
-    raise InvalidValue("model", family, allowed)
+    allowed = "a model that attends through our cache as by itself: hidden states of a few tokens "
+    raise InvalidValue("model", family, f"{allowed}differ by {difference:.2g} of their length")
 
 
 def _differs(
@@ -238,15 +223,10 @@ def _stumbled(family: str, error: Exception) -> InvalidValue:
     reason = (str(error).strip().splitlines() or [""])[0][:200]
     # What a user gives is a cache, whatever the class is called that the probe tries.
     reason = re.sub(r"<class '[^']*'>|'\w+' object", "our cache", reason)
+    why = f"{type(error).__name__}: {reason}"
     if isinstance(error, AttributeError) and not hasattr(Cache, "get_conv_state"):
-        allowed = (
-            "a model that takes transformers' common cache: with transformers "
-            f"{transformers.__version__} this one needs more than it has ({reason}), with newer "
-            "ones states of other layers are kept in it"
-        )
-    else:
-        why = f"{type(error).__name__}: {reason}"
-        allowed = f"a model that runs through our cache: this one stops with {why}"
+        why += "; newer versions of transformers keep more states in a cache"
+    allowed = f"a model that runs through our cache: this one stops with {why}"
     return InvalidValue("model", family, allowed)
 
 

@@ -43,19 +43,16 @@ class Anatomy:
 
     Attributes:
         layers: of the model, of whatever kind.
-        softmax: those that hand keys to the cache, in the order in which they run. Methods act on
-            these, and everything that a cache counts is counted over these.
-        windows: the model's own sliding window of each of these, in tokens, as its masks have it;
-            None where it sees all earlier tokens.
-        window_arguments: what each of these hands its attention function as `sliding_window`;
-            None where it hands nothing.
-        turns: how keys of each of these turn with their position: "halves", as `Rope` turns them;
-            "none", where they have no position; "other".
+        softmax: those that hand keys to the cache, in the order in which they run: methods act on
+            these, and a cache counts these. `windows`, `window_arguments`, `turns` are by these.
+        windows: the model's own sliding window in tokens, as its masks have it, or None.
+        window_arguments: the `sliding_window` that the attention function is handed, or None.
+        turns: how keys turn with their position: "halves", as `Rope` turns them; "none", where they
+            have no position; "other".
         states: layers that keep another state, with keys or without.
-        difference: the largest one of the comparison, as a part of the length of a hidden
-            state.
-        parts: whether several tokens on top of others are read as the model reads them in one
-            forward; false where layers drop the state they had.
+        difference: the largest of the comparison, as a part of the length of a hidden state.
+        parts: whether several tokens on top of others are read as in one forward; false where
+            layers drop the state they had.
         switch: tokens beyond which the model reads its text anew, with keys turned otherwise, as
             Phi-3 does; None where it never does.
     """
@@ -126,10 +123,7 @@ def _surveyed(
     """
     survey, index = getattr(key, _TAG, (None, 0))
     if not isinstance(survey, _Survey):
-        allowed = (
-            f"keys as the cache returned them: {type(module).__name__} attends to others, of "
-            "another layer or changed behind the cache"
-        )
+        allowed = f"keys as the cache returned them: {type(module).__name__} attends to others"
         raise InvalidValue("model", module.config.model_type, allowed)
     survey.calls.append(_Call(index, key, value, attention_mask, kwargs))
     read = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
@@ -155,18 +149,15 @@ def _window(sees: Callable[..., Tensor], longest: int, family: str, index: int) 
         keys = torch.arange(at + 2)
         visible = torch.as_tensor(sees(zero, zero, torch.tensor(at), keys)).expand(len(keys))
         if bool(visible[at + 1]):
-            raise InvalidValue(
-                "model", family, f"causal attention: layer {index} sees later tokens"
-            )
+            allowed = f"causal attention: layer {index} sees later tokens"
+            raise InvalidValue("model", family, allowed)
         count = int(visible.sum())
         if not bool(visible[at + 1 - count : at + 1].all()):
             windows.add(-1)
         windows.add(None if count == at + 1 else count)
     if len(windows) > 1 or -1 in windows:
-        allowed = (
-            f"attention to all earlier tokens or to the newest ones: layer {index} sees others"
-        )
-        raise InvalidValue("model", family, allowed)
+        allowed = "attention to all earlier tokens or to the newest ones"
+        raise InvalidValue("model", family, f"{allowed}: layer {index} sees others")
     return windows.pop()
 
 
@@ -203,9 +194,7 @@ def survey(model: PreTrainedModel) -> Anatomy:
     """What a model's layers hand over, in one forward of a few tokens."""
     config, taken = model.config, _Survey()
     family = config.model_type
-    positions = torch.arange(_COLUMNS, device=model.device) + torch.tensor(
-        [[0], [_LATER]], device=model.device
-    )
+    positions = (torch.arange(_COLUMNS) + torch.tensor([[0], [_LATER]])).to(model.device)
     ids = text_of(model, _COLUMNS).expand(2, -1)
     forward(model, ids, positions, torch.ones_like(ids), taken)
     if not taken.calls:
@@ -215,40 +204,33 @@ def survey(model: PreTrainedModel) -> Anatomy:
     if order != taken.handed or len(set(order)) < len(order):
         allowed = (
             f"layers that attend once, to keys of their own: keys came from {taken.handed} and "
-            f"were attended to in {order}"
         )
-        raise InvalidValue("model", family, allowed)
+        raise InvalidValue("model", family, f"{allowed}were attended to in {order}")
     _check_others(config, {*order, *taken.states.layers})
     rope = rope_of(model)
     sizes = ("max_position_embeddings", "sliding_window", "attention_chunk_size")
     longest = max(64, *(2 * int(getattr(config, name, None) or 0) for name in sizes))
     longest = min(longest, _LONGEST)
     seen: dict[int, int | None] = {}
-    layers_seen: list[tuple[int | None, int | None, str]] = []
+    windows: list[int | None] = []
+    turns: list[str] = []
     for call in taken.calls:
         _check_call(call, family)
         sees = getattr(call.mask, _TAG, None)
         if sees is None:
-            allowed = (
-                f"masks that transformers makes: layer {call.index} was handed "
-                f"{type(call.mask).__name__}, which does not tell what it sees"
-            )
-            raise InvalidValue("model", family, allowed)
+            what = type(call.mask).__name__
+            allowed = f"masks that transformers makes: layer {call.index} was handed {what}"
+            raise InvalidValue("model", family, f"{allowed}, which does not tell what it sees")
         if id(sees) not in seen:
             seen[id(sees)] = _window(sees, longest, family, call.index)
         window = seen[id(sees)]
-        turns = "other" if window is not None else _turning(rope, call, positions)
-        layers_seen.append((window, call.kwargs.get("sliding_window"), turns))
-    if rope.module is not None and all(x[2] == "none" for x in layers_seen):
-        layers_seen = [(window, argument, "other") for window, argument, _ in layers_seen]
-    return Anatomy(
-        layers=config.num_hidden_layers,
-        softmax=tuple(order),
-        windows=tuple(window for window, _, _ in layers_seen),
-        window_arguments=tuple(argument for _, argument, _ in layers_seen),
-        turns=tuple(turns for _, _, turns in layers_seen),
-        states=taken.states.layers,
-    )
+        windows.append(window)
+        turns.append("other" if window is not None else _turning(rope, call, positions))
+    if rope.module is not None and {*turns} == {"none"}:
+        turns = ["other"] * len(turns)
+    arguments = tuple(call.kwargs.get("sliding_window") for call in taken.calls)
+    kinds = tuple(windows), arguments, tuple(turns)
+    return Anatomy(config.num_hidden_layers, tuple(order), *kinds, taken.states.layers)
 
 
 def _check_others(config: Any, known: set[int]) -> None:
@@ -257,11 +239,8 @@ def _check_others(config: Any, known: set[int]) -> None:
     for index in range(config.num_hidden_layers):
         kind = kinds[index] if kinds and index < len(kinds) else "unknown"
         if index not in known and kind not in MEMORYLESS:
-            allowed = (
-                "layers whose keys or states are in the cache: nothing of layer "
-                f"{index} ({kind}) is"
-            )
-            raise InvalidValue("model", config.model_type, allowed)
+            allowed = "layers whose keys or states are in the cache: nothing of layer "
+            raise InvalidValue("model", config.model_type, f"{allowed}{index} ({kind}) is")
 
 
 def _check_call(call: _Call, family: str) -> None:
@@ -270,10 +249,8 @@ def _check_call(call: _Call, family: str) -> None:
         allowed = "None: attention through our cache does not take it into account"
         raise InvalidValue(unknown[0], f"given by layer {call.index} of {family}", allowed)
     if call.value.shape != call.key.shape:
-        allowed = (
-            f"keys and values of one size: those of layer {call.index} are "
-            f"{tuple(call.key.shape)} and {tuple(call.value.shape)}"
-        )
+        sizes = f"{tuple(call.key.shape)} and {tuple(call.value.shape)}"
+        allowed = f"keys and values of one size: those of layer {call.index} are {sizes}"
         raise InvalidValue("model", family, allowed)
 
 
@@ -281,20 +258,14 @@ def text_of(model: PreTrainedModel, tokens: int, seed: int = 0) -> Tensor:
     """Some tokens of a model's vocabulary, (1, tokens)."""
     vocabulary = model.get_input_embeddings().num_embeddings
     ids = (torch.arange(tokens) * 7 + seed * 5 + 11) % vocabulary
-    text: Tensor = ids[None].to(model.device)
-    return text
+    return ids[None].to(model.device)
 
 
 def forward(
     model: PreTrainedModel, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Any
 ) -> Tensor:
     """Hidden states behind the last norm, (B, T, ...), without hooks of the whole model."""
-    output = model.base_model(
-        input_ids=ids,
-        position_ids=positions,
-        attention_mask=mask,
-        past_key_values=cache,
-        use_cache=cache is not None,
-    )
-    hidden: Tensor = output[0]
+    tokens = {"input_ids": ids, "position_ids": positions, "attention_mask": mask}
+    past = {"past_key_values": cache, "use_cache": cache is not None}
+    hidden: Tensor = model.base_model(**tokens, **past)[0]
     return hidden

@@ -31,10 +31,8 @@ def check_family(config: Any) -> None:
             raise InvalidValue("model", family, f"a text model: this one's config has a {tower}")
     chunk = getattr(config, "attention_chunk_size", None)
     if chunk and "chunked_attention" in (getattr(config, "layer_types", None) or ()):
-        allowed = (
-            "layers that attend to all earlier tokens or slide a window: these of "
-            f"{family} attend within chunks of {chunk} tokens"
-        )
+        allowed = "layers that attend to all earlier tokens or slide a window: these of "
+        allowed += f"{family} attend within chunks of {chunk} tokens"
         raise InvalidValue("layer_types", ["chunked_attention"], allowed)
     refused = {
         "use_bidirectional_attention": "causal attention",

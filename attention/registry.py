@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import itertools
 import pkgutil
 import re
 import sys
@@ -101,14 +102,11 @@ def parameters(kind: type) -> tuple[Parameter, ...]:
 
 def entry_points(group: str) -> list[EntryPoint]:
     """The entry points of installed packages, which the folder a command is run in has none of."""
-    points: list[EntryPoint] = []
-    known: set[str] = set()
+    points: dict[str, list[EntryPoint]] = {}
     for dist in distributions(path=[place for place in sys.path if place]):
-        own_points = dist.entry_points.select(group=group)
-        if own_points and dist.name not in known:  # one of the same name that comes first hides it
-            known.add(dist.name)
-            points += own_points
-    return points
+        if own_points := dist.entry_points.select(group=group):
+            points.setdefault(dist.name, list(own_points))  # the first of a name hides the others
+    return list(itertools.chain(*points.values()))
 
 
 class Registry(Generic[T]):
@@ -116,8 +114,8 @@ class Registry(Generic[T]):
 
     Args:
         kind: of what, for messages, such as "backend".
-        packages: this project's folders of them, one file a class, whose attribute `name` is the
-            file's name; a module `base` and files that begin with an underscore are no classes.
+        packages: this project's folders of them, one file a class, named as the class's `name`;
+            `base` and files that begin with an underscore are no classes.
         group: entry points of other packages.
         base: gives the class that all are subclasses of; called when the first is looked at.
         actions: names that may follow a name and a colon.
@@ -152,9 +150,7 @@ class Registry(Generic[T]):
         return sorted(self._own())
 
     def find(self, name: str) -> type[T]:
-        """The class behind a name or a path `package.module:Class`.
-
-        A name of this project always means this project's class.
+        """The class behind a name, by which this project's come first, or `package.module:Class`.
 
         Raises:
             InvalidValue: nothing of that name, it cannot be imported, it is not of this kind, or
@@ -171,12 +167,9 @@ class Registry(Generic[T]):
         raise InvalidValue(self.kind, name, allowed, choices)
 
     def get(self, /, name: str, **params: Any) -> T:
-        """An object by name or import path, with parameters.
+        """An object by name or import path, with parameters, which go over those in the name.
 
-        Args:
-            name: or as one types it elsewhere, with parameters in brackets and, of a detector, the
-                action behind a colon.
-            params: more of them, over those in brackets.
+        A name may have parameters in brackets and, of a detector, the action behind a colon.
 
         Raises:
             InvalidValue: unknown name, unknown or missing parameter, or values that the class
@@ -262,9 +255,8 @@ class Registry(Generic[T]):
         """The class behind the entry points of one name."""
         if len(points) > 1:
             who = " and ".join(sorted(map(_package, points)))
-            raise InvalidValue(
-                self.kind, name, f"one package of that name, not {who}: uninstall one"
-            )
+            allowed = f"one package of that name, not {who}: uninstall one"
+            raise InvalidValue(self.kind, name, allowed)
         (point,) = points
         package = _package(point)
         try:
@@ -273,10 +265,9 @@ class Registry(Generic[T]):
             allowed = f"{point.value} of {package} to import ({_cause(error)})"
             raise InvalidValue(self.kind, name, allowed) from error
         kind = self._checked(loaded, name)
-        if kind.name != name:  # type: ignore[attr-defined]
-            # Results are stored under the class's name.
-            calls_itself = kind.name  # type: ignore[attr-defined]
-            allowed = f"the name of {point.value} of {package}, which calls itself {calls_itself!r}"
+        own: str = kind.name  # type: ignore[attr-defined]
+        if own != name:  # results are stored under the class's name
+            allowed = f"the name of {point.value} of {package}, which calls itself {own!r}"
             raise InvalidValue(self.kind, name, allowed)
         return kind
 

@@ -36,13 +36,7 @@ Aliases = Sequence[tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Spec:
-    """What somebody asks for: a name, parameters of its own, and the action that follows.
-
-    Args:
-        name: or import path, or the file that holds name and parameters.
-        params: those that were given, as TOML or JSON has them.
-        action: what follows a verdict; empty for none.
-    """
+    """A name, import path or file, with parameters, and the action that follows a verdict, if any."""
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -75,13 +69,11 @@ class Spec:
 def parse(
     text: str, kind: str, example: str, actions: Collection[str] = (), shipped: Collection[str] = ()
 ) -> Spec:
-    """What an entry asks for.
+    """What an entry asks for; `kind` and `example` are for messages.
 
     `guardian:answer` names an action, `mine:Detector` an import path, `mine:Detector:answer` both.
 
     Args:
-        text: as typed.
-        kind, example: for messages.
         actions: names that may follow the last colon.
         shipped: names that are no modules, so that what follows their colon is an action.
 

@@ -33,12 +33,11 @@ class Backend(ABC):
     Attributes:
         name: key in the registry.
         source: one line saying where the method comes from.
-        role: what it is compared for: "method"; "control", a bound or a known defect that methods
-            are held against; "null", which changes nothing but chance.
+        role: "method"; "control", a bound or a known defect that methods are held against; "null",
+            which changes nothing but chance.
         version: raised where the same parameters give other tokens than before.
         least_budget: the smallest budget.
-        aliases: parameters that say the same, in groups: where parameters come from several places,
-            one that comes later takes the others' place.
+        aliases: parameters that say the same, in groups: a later one takes the others' place.
         layer_class: state of a sparsified layer, made as layer_class(geometry, backend). A method
             whose parameters choose among classes answers `layer`, and names here one that can do
             what they all can.
@@ -145,15 +144,11 @@ class Backend(ABC):
 class Dropping(Backend):
     """Parameters of a method that drops tokens: its prompt may stay.
 
-    The prompt then counts: a decode query still reads `budget` tokens at most. A parameter at its
-    default follows from what the prompt leaves; another stays as it is.
+    The prompt then counts, and parameters at their defaults follow from what it leaves.
 
     Attributes:
         keep_prompt: no token of a row's prompt is dropped (arXiv 2609.03430); a prompt that leaves
             the method too few tokens is refused when it is read.
-
-    Raises:
-        InvalidValue: a parameter is out of range; when used, a prompt that does not fit.
     """
 
     budget: int
@@ -168,8 +163,8 @@ class Dropping(Backend):
 class Full(Backend):
     """Every query reads every earlier token: equal to transformers' own attention.
 
-    Differs from it in speed only: the store is preallocated and grown by doubling where
-    DynamicCache copies all of it each step, and the keys of a group are not repeated.
+    The store is grown by doubling where DynamicCache copies all of it each step, and the keys of a
+    group are not repeated.
     """
 
     name: ClassVar[str] = "full"

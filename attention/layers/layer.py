@@ -101,10 +101,8 @@ def check_prompt(step: Step, limit: int, least: int) -> None:
     """Refuse a prompt that is to stay and leaves too little of the budget."""
     longest = int((step.prompt * (step.past < step.prompt)).max())
     if longest > limit - least:
-        allowed = (
-            f"at most {limit - least} = budget {limit} - {least} that the method needs, as "
-            "keep_prompt drops none of them"
-        )
+        allowed = f"at most {limit - least} = budget {limit} - {least} that the method needs"
+        allowed += ", as keep_prompt drops none of them"
         raise InvalidValue("prompt", f"{longest} tokens", allowed)
 
 

@@ -55,9 +55,7 @@ def attention_forward(
     """
     cache, layer = getattr(key, TAG, (None, 0))
     if not isinstance(cache, AttentionCache):
-        allowed = (
-            "the cache that `with backend.on(model) as cache` yields, or one of its cache.new()"
-        )
+        allowed = "the cache that `with backend.on(model) as cache` yields, or its cache.new()"
         raise InvalidValue("past_key_values", None, allowed)
     cache.take_pending(key)
     if module.config is not cache.session.config:
@@ -165,10 +163,8 @@ def check_method(backend: Method, session: Session) -> None:
             continue
         session.ropes[i].require_fixed(backend.name)
         if anatomy.turns[i] == "other":
-            allowed = (
-                f"keys whose first half turns with their second one, for {backend.name}: those "
-            )
-            allowed += f"of layer {anatomy.softmax[i]} change with their position in another way"
+            allowed = f"keys whose first half turns with their second one, for {backend.name}: "
+            allowed += f"those of layer {anatomy.softmax[i]} change with their position otherwise"
             raise InvalidValue("model", family, allowed)
 
 

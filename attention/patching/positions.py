@@ -62,10 +62,8 @@ def check_kind(index: int, stored: Geometry | Tensor, q: Tensor, k: Tensor, v: T
     if q.dtype is k.dtype is v.dtype is stored.dtype and k.device == stored.device:
         return
     got = f"queries {q.dtype}, keys {k.dtype}, values {v.dtype} on {k.device}"
-    allowed = (
-        f"{stored.dtype} on {stored.device} as before in layer {index}: a model that was moved "
-    )
-    allowed += "or converted needs a cache.new(); autocast mixes dtypes and is not supported"
+    allowed = f"{stored.dtype} on {stored.device} as before in layer {index}: a model that was "
+    allowed += "moved or converted needs a cache.new(); autocast mixes dtypes and is not supported"
     raise InvalidValue("model", got, allowed)
 
 

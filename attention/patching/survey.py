@@ -202,10 +202,8 @@ def survey(model: PreTrainedModel) -> Anatomy:
         raise InvalidValue("model", family, allowed)
     order = [call.index for call in taken.calls]
     if order != taken.handed or len(set(order)) < len(order):
-        allowed = (
-            f"layers that attend once, to keys of their own: keys came from {taken.handed} and "
-        )
-        raise InvalidValue("model", family, f"{allowed}were attended to in {order}")
+        allowed = f"layers that attend once, to keys of their own: keys came from {taken.handed} "
+        raise InvalidValue("model", family, f"{allowed}and were attended to in {order}")
     _check_others(config, {*order, *taken.states.layers})
     rope = rope_of(model)
     sizes = ("max_position_embeddings", "sliding_window", "attention_chunk_size")

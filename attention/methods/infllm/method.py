@@ -129,8 +129,8 @@ class InfLLMLayer(Blocks):
         """What the query gets of far tokens, and how many it may read."""
         engine, B, Hkv = self.geometry.engine, step.rows, self.geometry.Hkv
         far = self.far_query(query, step)
-        full, most = step.memo("full blocks", lambda: self.blocks_and_most(step))
-        if most <= self.parts.topk:
+        full = step.memo("full blocks", lambda: self.full_blocks(step.seen))
+        if full.max() <= self.parts.topk:
             pages, counts = step.memo("all pages", lambda: self.all_pages(step))
         else:
             pages, counts = self.choose(far, full, step)
@@ -145,11 +145,6 @@ class InfLLMLayer(Blocks):
         return engine.attend_pages(qkv, every, each, self.block, lse=True), slots - self.spare(
             slots
         )
-
-    def blocks_and_most(self, step: Step) -> tuple[Counts, int]:
-        """Blocks that compete, of each row and the most of any."""
-        full = self.full_blocks(step.seen)
-        return full, int(full.max())
 
     def far_query(self, query: Tensor, step: Step) -> Tensor:
         """The query turned from its position to n_local - 1, for keys at position 0."""
@@ -318,9 +313,8 @@ class InfLLM(Backend):
         parts = self.parts
         far = parts.n_init + (parts.topk + 1) * parts.block
         if parts.n_local < 1 or far + parts.n_local > self.budget:
-            allowed = (
-                f"at least n_init + n_local + (topk + 1) block = {far + max(parts.n_local, 1)}"
-            )
+            least = far + max(parts.n_local, 1)
+            allowed = f"at least n_init + n_local + (topk + 1) block = {least}"
             raise InvalidValue("budget", self.budget, allowed)
         check_choice("selection", self.selection, ("layer", "kv_head"))
         check_choice("far_position", self.far_position, ("window", "absolute"))

@@ -36,7 +36,7 @@ Aliases = Sequence[tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Spec:
-    """A name, import path or file, with parameters, and the action that follows a verdict, if any."""
+    """A name, import path or file, with parameters, and the action behind a verdict, if any."""
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)

@@ -6,16 +6,12 @@ from attention.contract.backend import Dropping as Dropping
 from attention.contract.backend import Full as Full
 from attention.contract.backend import check_pages as check_pages
 from attention.core import devices as devices
-from attention.core.kernels import BLOCK_ELEMENTS as BLOCK_ELEMENTS
 from attention.core.kernels import added as added
 from attention.core.kernels import dense as dense
 from attention.core.kernels import dense_with_mass as dense_with_mass
 from attention.core.kernels import group as group
-from attention.core.kernels import hide as hide
-from attention.core.kernels import logits as logits
 from attention.core.kernels import over_group as over_group
 from attention.core.kernels import softmax as softmax
-from attention.core.kernels import spread as spread
 from attention.core.kernels import take_pages as take_pages
 from attention.core.kernels import top as top
 from attention.core.ropes import Turn as Turn

@@ -1,4 +1,4 @@
-"""What CUDA graphs do, on a CPU: a stand-in for `attention.patching.graphed.CudaGraphs`.
+"""What CUDA graphs do, on a CPU: a stand-in for `attention.patching.captured.CudaGraphs`.
 
 A captured piece is recorded, operation by operation, below everything that decides anything: each
 with the tensors and the Python numbers it was called with. A replay calls the same operations with
@@ -32,7 +32,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from attention.engines import gpu
-from attention.patching import graphed
+from attention.patching import captured
 from tests.waits import Guard
 
 
@@ -198,5 +198,5 @@ class StandIn:
 @contextmanager
 def on_a_cpu() -> Iterator[None]:
     """Inside, a CPU's decode steps are captured by the stand-in."""
-    with mock.patch.dict(graphed.GRAPHS, {"cpu": StandIn}), _launches(None):
+    with mock.patch.dict(captured.GRAPHS, {"cpu": StandIn}), _launches(None):
         yield

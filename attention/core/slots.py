@@ -95,7 +95,7 @@ class Slots:
             size = min(size, self.limit)
         size = -(-size // self.multiple) * self.multiple
         self.fixed = old.new_full((rows, old.shape[1], size, *old.shape[3:]), self.fill)
-        self.data = self.fixed[: len(old)]
+        self.data, self._flat = self.fixed[: len(old)], None  # a view would hold the old memory
         self.data[:, :, : old.shape[2]] = old[:, :, :size]
 
     def resize(self, size: int) -> None:

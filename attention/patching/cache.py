@@ -28,6 +28,8 @@ from attention.patching.stats import CacheStats, RowStats, cache_stats, row_stat
 TAG = "_lil_attention_cache"
 # What a patched model's config calls its attention.
 ATTENTION = "lil_attention"
+# Reserved capacities are multiples of so many tokens.
+_CAPACITY_UNIT = 256
 
 
 class AttentionCache(StateCache):
@@ -58,6 +60,7 @@ class AttentionCache(StateCache):
         self._rows = RowCounts()
         self.counts: gpu.DeviceCounts | None = None  # while `step` may run
         self._written: RowCounts | None = None  # the rows that these are of
+        self._stepping = False  # whether the current forward is such a step
         self._step: Step | None = None
         self._done = 0  # layers of the current forward that have run
         self._running = False  # whether a forward of a model with other states has begun
@@ -297,16 +300,18 @@ class AttentionCache(StateCache):
         if index == 0:
             if self._step is not None:
                 self._idle()
-            if self.counts is not None:
-                self.release()
             rows = self._rows if self.layers else self._rows.before(len(q))
-            self._step = open_step(
-                q, mask, position_ids, rows, self.columns, self._drafts, self._dense
-            )
+            step = open_step(q, mask, position_ids, rows, self.columns, self._drafts, self._dense)
             self._rows, self._drafts, self._done = rows, 0, 0
             if self._beyond is not None:
                 self._rows = rows._replace(beyond=self._beyond)
-        step = self._step
+            self._stepping = step.decode and not step.idle and self.refusal is None
+            if self._stepping:
+                self._prepare(step, step.rows)
+            elif self.counts is not None:
+                self.release()
+            self._step = step
+        step, counts = self._step, self.counts
         if step is None or index != self._done:
             raise RuntimeError(
                 f"layer {index} ran where layer {self._done} was due: an earlier forward failed "
@@ -314,12 +319,21 @@ class AttentionCache(StateCache):
             )
         if index == len(self.layers):
             self.layers.append(self._build(index, q, k, sink_logits))
-        out = self.layers[index].forward(q, k, v, scaling, step)
+        layer = self.layers[index]
+        if self._stepping and counts is not None:
+            layer.traces = ()
+            out = layer.step(q, k, v, scaling, counts)
+        else:
+            out = layer.forward(q, k, v, scaling, step)
         self._done += 1
         if self._done == self.session.layers:
-            self._rows = self._rows.after(step, step.decode or self._in_turn(step))
-            self.columns += step.T
             self._step = None
+            if self._stepping and counts is not None:
+                counts.end_step(step.rows)
+                self.close_step(step, [layer.traces for layer in self.layers])
+            else:
+                self._rows = self._rows.after(step, step.decode or self._in_turn(step))
+                self.columns += step.T
         return out
 
     # Steps whose lengths are on the device
@@ -365,8 +379,12 @@ class AttentionCache(StateCache):
             BudgetExceeded: before anything changed.
         """
         self._idle()
-        seen, prompts = self._rows.seen, self._rows.prompts
-        step = Step(seen, np.ones_like(seen), 1, self.layers[0].geometry.device, prompts)
+        seen, device = self._rows.seen, self.layers[0].geometry.device
+        step = Step(seen, np.ones_like(seen), 1, device, self._rows.prompts)
+        return step, self._prepare(step, rows)
+
+    def _prepare(self, step: Step, rows: int) -> gpu.DeviceCounts:
+        """Check a decode step, and let the device know its rows."""
         for layer in self.layers:
             layer.check(step)
         counts, moved = self.counts, self._rows is not self._written
@@ -376,15 +394,20 @@ class AttentionCache(StateCache):
             fits = all(slots.fixed is not None for slots in state)
         if counts is None or not fits:
             had = (counts.rows, counts.tokens) if counts is not None else (0, 0)
-            rows, tokens = map(max, (rows, step.longest), had, self.session.room)
-            self.reserve(rows, 1 << max(tokens - 1, 1023).bit_length())
+            most, room = max(rows, had[0], self.session.room[0]), self.session.room[1]
+            # Where nobody knows how long rows become, capacity doubles.
+            longest = max(step.longest, had[1])
+            unknown = 0 if longest <= room else 1 << max(longest - 1, 1023).bit_length()
+            self.reserve(most, max(-(-room // _CAPACITY_UNIT) * _CAPACITY_UNIT, unknown))
             counts, moved = self.counts, True
             assert counts is not None
         if moved:
-            numbers = [layer.row_numbers(prompts) for layer in self.layers]
-            counts.write(seen, {name: x for each in numbers for name, x in each.items()})
+            numbers = [layer.row_numbers(self._rows.prompts) for layer in self.layers]
+            more = {name: x for each in numbers for name, x in each.items()}
+            counts.write(self._rows.seen, more)
+            self._written = self._rows
         counts.dense = all(layer.dense(step) for layer in self.layers)
-        return step, counts
+        return counts
 
     def close_step(self, step: Step, traces: Sequence[tuple[Tensor, ...]]) -> None:
         """The step has been launched, and left `traces`: every row has one token more."""

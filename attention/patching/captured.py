@@ -1,28 +1,123 @@
 """A decode step as one CUDA graph: lengths, slots and choices are tensors on the device.
 
-A graph is captured for a number of rows (`padded`) on the memory of one cache, and replayed for as
-long as that memory lies where it is: rows grow, come and go, and nothing is captured anew.
+A graph replays the same kernels on the same memory. It is captured for a number of rows (`padded`)
+on the memory of one cache, and replayed for as long as that memory lies where it is: rows grow,
+come and go, and nothing is captured anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from attention.engines.gpu import DeviceCounts
 from attention.patching.attention_op import CALL
 from attention.patching.cache import AttentionCache
-from attention.patching.decode_step import NotCompiled
-from attention.patching.graph_split import computed
-from attention.patching.graphed import Graph, GraphedStep, Graphs, padded
+from attention.patching.decode_step import DecodeStep, NotCompiled, probe
+from attention.patching.program import Program
 
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
+# Before a capture its work runs so often as it is: libraries set themselves up in a first run.
+_WARM_UPS = 2
+
+
+class Graph(Protocol):
+    """Work that was captured."""
+
+    def replay(self) -> None:
+        """Launch it again on the current stream: the same kernels on the same memory."""
+
+
+class Graphs(Protocol):
+    """Where work is captured; all graphs of one share their memory, so one runs at a time."""
+
+    def stream(self) -> Any:
+        """The stream on which this thread launches now; the same one is equal."""
+
+    def follow(self, now: Any, before: Any) -> None:
+        """Let what is launched on the stream `now` wait on the device for that on `before`."""
+
+    def capture(self, work: Callable[[], list[Any]]) -> tuple[Graph, list[Any]]:
+        """Capture what `work` launches.
+
+        Returns:
+            The graph, and what `work` returned: its tensors hold numbers after a replay.
+        """
+
+
+class CudaGraphs:
+    """CUDA graphs of one device, in one pool of memory."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        # One for all: what is freed on a stream is given again on that stream alone.
+        self._side: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def stream(self) -> Any:
+        return torch.cuda.current_stream(self._device)
+
+    def follow(self, now: Any, before: Any) -> None:
+        now.wait_stream(before)
+
+    def capture(self, work: Callable[[], list[Any]]) -> tuple[Graph, list[Any]]:
+        now, graph = self.stream(), torch.cuda.CUDAGraph()
+        # A capture that fails may leave its own stream behind as the current one.
+        with torch.cuda.device(self._device), torch.cuda.stream(now):
+            self._side.wait_stream(now)
+            with torch.cuda.stream(self._side):
+                for _ in range(_WARM_UPS):
+                    work()
+            try:
+                # Another thread may pin memory or load another model meanwhile.
+                with torch.cuda.graph(
+                    graph, pool=self._pool, stream=self._side, capture_error_mode="thread_local"
+                ):
+                    outputs = work()
+            except RuntimeError as error:
+                # Ending such a capture fails too, and does not say why.
+                first = error.__context__
+                raise error if first is None else first from None
+            now.wait_stream(self._side)
+        return graph, outputs
+
+
+#: What captures on which kind of device.
+GRAPHS: dict[str, Callable[[torch.device], Graphs]] = {"cuda": CudaGraphs}
+
+
+def padded(rows: int) -> int:
+    """The number of rows for which a step of so many is captured: 1, 2, 4, 8, 16, 24, 32, 48 ..."""
+    if rows <= 8:
+        return 1 << (rows - 1).bit_length()
+    unit = 8 if rows <= 32 else 16 if rows <= 128 else 32
+    return -(-rows // unit) * unit
+
+
+class _Weight(NamedTuple):
+    """A tensor of the model that graphs read at its address.
+
+    Attributes:
+        holder: a module's parameters or buffers by name.
+        tensor: itself, no alias: where a model is moved its memory is let go.
+        address: of its memory when it was bound.
+    """
+
+    holder: Mapping[str, Any]
+    name: str
+    tensor: Tensor
+    address: int
+
+    @property
+    def replaced(self) -> bool:
+        now = self.holder.get(self.name)
+        return now is None or now.data_ptr() != self.address
 
 
 class _Region(NamedTuple):
@@ -35,35 +130,55 @@ class _Region(NamedTuple):
     ids: Tensor
     outputs: list[Tensor]
     traces: list[tuple[Tensor, ...]]
-    values: dict[fx.Node, Tensor]
+    values: dict[str, Tensor]
 
 
-_Regions = dict[tuple[int, bool], _Region]
+class CapturedStep(DecodeStep):
+    """A step that is captured as one graph when a number of rows comes.
 
-
-class CapturedStep(GraphedStep):
-    """A step that is one graph where every layer of the cache has `steps`; else in pieces."""
+    Weights that are changed in place are read as they are. Where a weight has other memory than
+    when it was captured, all is captured anew with the next cache. Scores are the caller's own; of
+    two threads the second waits until the first has launched its step.
+    """
 
     how: ClassVar[str] = "captured as one graph"
 
-    def __init__(
-        self,
-        program: ExportedProgram,
-        model: PreTrainedModel,
-        graphs: Graphs,
-        states: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(program, model, graphs, states)
-        self._regions: WeakKeyDictionary[DeviceCounts, _Regions] = WeakKeyDictionary()
+    def __init__(self, model: PreTrainedModel, graphs: Graphs, states: tuple[str, ...]) -> None:
+        self.seconds, self.states, self.graphs = 0.0, states, graphs
+        self._program, self._holders = Program(model, states), _holders(model)
+        self._weights: dict[str, _Weight] = {}
+        self._regions: WeakKeyDictionary[DeviceCounts, dict[tuple[int, bool], _Region]]
+        self._stream: Any = None
+        self._lock = threading.Lock()
+        self._bind()
+
+    @property
+    def stale(self) -> bool:
+        """Whether a weight has other memory than when it was bound."""
+        return any(weight.replaced for weight in self._weights.values())
+
+    def _bind(self) -> None:
+        """Take the model's tensors as they are now."""
+        self._weights, self._regions = {}, WeakKeyDictionary()
+        for name, exported in self._program.weights.items():
+            holder, key = self._holders[name]
+            now = holder.get(key)
+            if now is None or not _alike(exported, now):
+                raise NotCompiled(f"{name} was replaced by another kind of tensor")
+            self._weights[name] = _Weight(holder, key, now, now.data_ptr())
 
     @torch.inference_mode(False)
     @torch.no_grad()
-    def run(self, ids: Tensor, positions: Tensor) -> Sequence[Tensor]:
+    def run(self, ids: Tensor, positions: Tensor) -> Sequence[Tensor]:  # noqa: ARG002
         cache, B = CALL.get().cache, len(ids)
         if cache.refusal is not None:
-            return super().run(ids, positions)
+            raise NotCompiled(cache.refusal)
         with self._lock:
-            self._follow()
+            now = self.graphs.stream()
+            if self._stream is not None and now != self._stream:
+                # Behind the last step, whose memory this one takes.
+                self.graphs.follow(now, self._stream)
+            self._stream = now
             step, counts = cache.open_step(padded(B))
             region = self._region(cache, counts, padded(B))
             region.ids[:B].copy_(ids)
@@ -73,34 +188,30 @@ class CapturedStep(GraphedStep):
 
     def _region(self, cache: AttentionCache, counts: DeviceCounts, rows: int) -> _Region:
         """The graph of a number of rows of a cache; weights are compared where it is captured."""
-        regions, key = self._regions.setdefault(counts, {}), (rows, counts.dense)
+        key, regions = (rows, counts.dense), self._regions.get(counts, {})
         if key not in regions:
             if self.stale:
-                self._captured.clear()
-                self._regions.clear()
                 self._bind()
-                regions = self._regions.setdefault(counts, {})
-            regions[key] = self._whole(cache, counts, rows)
+            regions = self._regions.setdefault(counts, {})
+            regions[key] = self._capture(cache, counts, rows)
         return regions[key]
 
-    def _whole(self, cache: AttentionCache, counts: DeviceCounts, rows: int) -> _Region:
+    def _capture(self, cache: AttentionCache, counts: DeviceCounts, rows: int) -> _Region:
         ids = torch.zeros(rows, 1, dtype=torch.int64, device=counts.device)
-        layers, piece, known = cache.layers, self._cut.whole, dict(self._cut.extra)
-        known |= {node: weight.tensor for node, weight in self._weights.items()}
-        place = self._cut.inputs
+        layers, values = cache.layers, {n: weight.tensor for n, weight in self._weights.items()}
+        values |= self._program.extra
+        states = 0
 
-        def attend(
-            q: Tensor, k: Tensor, v: Tensor, scaling: float, layer: int, _: object
-        ) -> Tensor:
-            return layers[layer].step(q, k, v, scaling, counts)
+        def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float, at: int, _: object) -> Tensor:
+            return layers[at].step(q, k, v, scaling, counts)
 
         def work() -> list[Tensor]:
-            positions = counts.seen[:rows, None].long()
-            values = known | dict(zip(place, (ids, positions), strict=True))
+            nonlocal states
             for layer in layers:
                 layer.traces = ()
-            outputs = computed(piece, values, attend)
+            outputs = self._program.run(values, (ids, counts.seen[:rows, None].long()), attend)
             counts.end_step(rows)
+            states = len(outputs)
             return [*outputs, *(x for layer in layers for x in layer.traces)]
 
         live = counts.live.clone()
@@ -113,4 +224,58 @@ class CapturedStep(GraphedStep):
         finally:
             counts.live.copy_(live)
         traces = [layer.traces for layer in layers]
-        return _Region(graph, ids, outputs[: len(piece.gives)], traces, known)
+        return _Region(graph, ids, outputs[:states], traces, values)
+
+
+def _holders(model: PreTrainedModel) -> dict[str, tuple[Mapping[str, Any], str]]:
+    """Where each of `constants(model)` is looked up again, without a reference to the model."""
+    holders: dict[str, tuple[Mapping[str, Any], str]] = {}
+    for at, module in model.named_modules(prefix="model", remove_duplicate=False):
+        for holder in (module._parameters, module._buffers):
+            holders |= {f"{at}.{name}": (holder, name) for name in holder}
+    return holders
+
+
+def _alike(left: Tensor, right: Tensor) -> bool:
+    return (left.shape, left.stride(), left.dtype, left.device) == (
+        right.shape, right.stride(), right.dtype, right.device,
+    )  # fmt: skip
+
+
+# A model is looked up here and not by an attribute of its own, which a copy of it would have too.
+_KEPT: WeakKeyDictionary[PreTrainedModel, dict[str, CapturedStep]] = WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+def captured(
+    model: PreTrainedModel,
+    cache: AttentionCache,
+    key: str,
+    states: tuple[str, ...] = (),
+    make: bool = True,
+) -> CapturedStep | None:
+    """A model's step as graphs; made where none is kept, and kept as long as the model lives.
+
+    Returns:
+        None where none is kept and none is to be made.
+    """
+    with _LOCK:
+        steps = _KEPT.setdefault(model, {})
+        step = steps.get(key)
+        if step is not None:
+            step.seconds = 0.0  # who asks now has waited for nothing
+            return step
+        if not make:
+            return None
+        # What was captured of weights that are gone holds their memory.
+        for old in [name for name, old_step in steps.items() if old_step.stale]:
+            del steps[old]
+        started = time.perf_counter()
+        try:
+            step = CapturedStep(model, GRAPHS[model.device.type](model.device), states)
+            probe(step, model, cache)
+        except RuntimeError as error:  # of the device
+            raise NotCompiled.because(error) from error
+        step.seconds = time.perf_counter() - started
+        steps[key] = step
+        return step

@@ -23,9 +23,8 @@ from transformers import PreTrainedModel
 
 from attention.patching.attention_op import VERSION, constants, exported, operator, refusal
 from attention.patching.cache import AttentionCache
-from attention.patching.captured import CapturedStep
+from attention.patching.captured import GRAPHS, captured
 from attention.patching.decode_step import DecodeStep, NotCompiled, probe, quiet
-from attention.patching.graphed import GRAPHS, graphed
 from attention.patching.lengths import following
 from attention.user_cache import UnusableFolder, user_cache
 
@@ -68,8 +67,8 @@ def compiled(
     Raises:
         NotCompiled: with the reason; nothing is left behind.
     """
-    graphs, wanted = GRAPHS.get(model.device.type), tuple(states)
-    if graphs is None and model.device.type != "cpu":
+    graphs, wanted = model.device.type in GRAPHS, tuple(states)
+    if not graphs and model.device.type != "cpu":
         raise NotCompiled(f"steps are compiled for CPUs and CUDA devices, not for {model.device}")
     anatomy = cache.session.anatomy
     if anatomy.softmax != tuple(range(anatomy.layers)) or anatomy.states:
@@ -83,8 +82,8 @@ def compiled(
     if reason is not None:
         raise NotCompiled(reason)
     name = key(model, wanted)
-    if graphs is not None:
-        return graphed(model, cache, graphs, name, states=wanted, make=make, kind=CapturedStep)
+    if graphs:
+        return captured(model, cache, name, wanted, make)
     cache_folder = folder()
     path = cache_folder / f"{name}.pt2"
     operator()

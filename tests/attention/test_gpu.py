@@ -23,7 +23,7 @@ import lil
 from attention.engines import gpu
 from attention.engines.gpu import interpreted
 from attention.patching.compiled import compiled
-from attention.patching.graphed import padded
+from attention.patching.captured import padded
 from attention.testing.driving import prefill, step, text, tiny_model
 from tests.attention.interpreting import ORDERS, interpreting
 from tests.attention.oracles.decode_query import attended

@@ -1,0 +1,125 @@
+"""An exported decode step as operations that a graph can hold, or the reason why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, fx
+
+from attention.patching.attention_op import constants, exported, operator
+from attention.patching.decode_step import NotCompiled, quiet
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+#: What the exporter raises of a model that it cannot trace: its own errors, and those of the model.
+EXPORT_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, LookupError, AssertionError)
+
+
+class Program:
+    """A model's decode step for any number of rows, attention being one operator in it.
+
+    Attributes:
+        weights: what it reads of the model, by name, as it was exported: without values.
+        extra: values of its own, by name.
+
+    Raises:
+        NotCompiled: something in it cannot be captured.
+    """
+
+    def __init__(self, model: PreTrainedModel, states: Sequence[str]) -> None:
+        try:
+            with quiet():
+                program = exported(model, states)
+        except EXPORT_ERRORS as error:
+            raise NotCompiled.because(error) from error
+        self._module = program.graph_module
+        signature, nodes = program.graph_signature, list(self._module.graph.nodes)
+        for node in nodes:
+            reason = _obstacle(node, model.device)
+            if reason is not None:
+                raise NotCompiled(reason)
+        written = [x for node in nodes for x in _written(node) if x.op == "placeholder"]
+        if written or signature.buffers_to_mutate or signature.user_inputs_to_mutate:
+            # Warming up and capturing would change them as well.
+            raise NotCompiled("its forward changes the model's own buffers")
+        names = signature.inputs_to_parameters | signature.inputs_to_buffers
+        names |= signature.inputs_to_lifted_tensor_constants
+        places, own = [n for n in nodes if n.op == "placeholder"], constants(model)
+        self._names = [names.get(node.name) for node in places]
+        self.weights: dict[str, Tensor] = {
+            name: node.meta["val"] for name, node in zip(self._names, places, strict=True)
+            if name in own
+        }  # fmt: skip
+        self.extra = {n: program.constants[n] for n in self._names if n and n not in own}
+
+    def run(
+        self, values: Mapping[str, Tensor], inputs: Sequence[Tensor], attend: Callable[..., Tensor]
+    ) -> list[Tensor]:
+        """Scores and states.
+
+        Args:
+            values: of weights and of what is `extra`.
+            inputs: ids and positions, (R, 1) each.
+            attend: called in the place of the attention operator.
+        """
+        left = iter(inputs)
+        arguments = [next(left) if name is None else values[name] for name in self._names]
+        return list(_Run(self._module, attend).run(*arguments))
+
+
+class _Run(fx.Interpreter):
+    """Runs operations one by one; what is not needed any more is let go."""
+
+    def __init__(self, module: fx.GraphModule, attend: Callable[..., Tensor]) -> None:
+        super().__init__(module)
+        self._attend = attend
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is operator():
+            return self._attend(*args)
+        return super().call_function(target, args, kwargs)
+
+
+def _obstacle(node: fx.Node, device: torch.device) -> str | None:
+    """Why an operation cannot be captured, as far as it can be seen before trying."""
+    if node.op in ("placeholder", "output") or node.target is operator():
+        return None
+    tags, aten = set(getattr(node.target, "tags", ())), torch.ops.aten
+    if node.target is aten.index.Tensor:  # with booleans alone the shape depends on values
+        indices = [x for at in _nodes(node.args[1]) for x in _tensors(at.meta.get("val"))]
+        if all(x.dtype not in (torch.bool, torch.uint8) for x in indices):
+            tags.discard(torch.Tag.dynamic_output_shape)
+    if node.target is aten.dropout.default and not node.args[2]:  # the model is not in training
+        tags.discard(torch.Tag.nondeterministic_seeded)
+    if tags & {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}:
+        return f"{node.target} waits for the device"
+    if torch.Tag.nondeterministic_seeded in tags:
+        return f"{node.target} draws random numbers"
+    if node.op != "call_function":
+        return f"{node.op} {node.target} is no operation of torch"
+    places = {x.device for x in _tensors(node.meta.get("val"))}
+    if others := sorted(str(place) for place in places if place.type != device.type):
+        return f"{node.target} works on {', '.join(others)}"
+    return None
+
+
+def _written(node: fx.Node) -> list[fx.Node]:
+    """What an operation writes to in place."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return []
+    arguments = zip(node.target._schema.arguments, node.args, strict=False)
+    written = [x for at, x in arguments if at.alias_info is not None and at.alias_info.is_write]
+    return _nodes(written)
+
+
+def _nodes(arguments: Any) -> list[fx.Node]:
+    return [x for x in arguments if isinstance(x, fx.Node)]
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    return [x for x in value if isinstance(x, Tensor)] if isinstance(value, list | tuple) else []

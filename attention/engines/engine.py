@@ -63,6 +63,7 @@ class Engine(ABC):
     """
 
     name: ClassVar[str]
+    on_device: ClassVar[bool] = False  # whether `Layer.step` serves decode steps
 
     @abstractmethod
     def refusal(self, device: torch.device, dtype: torch.dtype) -> str | None:

@@ -343,9 +343,9 @@ class AttentionCache(StateCache):
         """Why decode steps need numbers of the host; None where they do not."""
         if not self.layers:
             return "no prompt was read"
-        engine = self.layers[0].geometry.engine.name
-        if engine != "triton":
-            return f"the engine {engine} takes lengths from the host"
+        engine = self.layers[0].geometry.engine
+        if not engine.on_device:
+            return f"the engine {engine.name} takes lengths from the host"
         rows = self._rows
         if not (rows.seen >= np.maximum(rows.prompts, 1)).all():
             return "a prompt has not been read to its end"

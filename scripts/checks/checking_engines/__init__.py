@@ -1,1 +1,0 @@
-"""Engines against an oracle: what is looked at, how, and whether kernels compile."""

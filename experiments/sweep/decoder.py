@@ -93,13 +93,10 @@ def compile_step(
         return mode
     from attention.patching.compiled import compiled
     from attention.patching.decode_step import NotCompiled
-    from lil.decoding.compiling import COSTS, pays
+    from lil.decoding.compiling import pays
     from lil.hidden_states import HiddenStates
 
-    device = loaded.model.device.type
-    if mode == "auto" and device not in COSTS:
-        return f"{AS_IT_IS}: on {device} nobody has measured that it pays; `on` captures it"
-    layers = loaded.model.config.num_hidden_layers
+    device, layers = loaded.model.device.type, loaded.model.config.num_hidden_layers
     make = mode == "on" or pays(layers, steps, margin=1.5, device=device)
     read = sorted({block for probe in probes for block in probe.blocks})
     states = HiddenStates(loaded.model, read).modules

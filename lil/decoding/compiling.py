@@ -12,9 +12,8 @@ from attention.patching.decode_step import DecodeStep, NotCompiled
 from lil.decoding.options import DecodeOptions, Request
 
 #: Seconds: what making a step takes for any model and for each layer of it, and what it saves in
-#: each layer, on one core of a server (`scripts/bench/compiled_step.py`). Of GPUs nothing was
-#: measured, so nothing is taken to pay there: a step is captured on request.
-COSTS = {"cpu": (10.0, 1.0, 4e-4)}
+#: each layer, on one core of a server.
+COSTS = (10.0, 1.0, 4e-4)
 # Making a step has to pay this often: output may end far before its cap.
 _TIMES = 4
 
@@ -24,10 +23,13 @@ class CompileWarning(UserWarning):
 
 
 def pays(layers: int, steps: float, margin: float = _TIMES, device: str = "cpu") -> bool:
-    """Whether so many steps save `margin` times what making one takes on such a device."""
-    if device not in COSTS:
-        return False
-    any_model, a_layer, saved = COSTS[device]
+    """Whether so many steps save `margin` times what making one takes on such a device.
+
+    A GPU's step is always captured: a host that launches kernels one by one is slower than a GPU.
+    """
+    if device != "cpu":
+        return device == "cuda"
+    any_model, a_layer, saved = COSTS
     return saved * layers * steps > margin * (any_model + a_layer * layers)
 
 
@@ -42,12 +44,11 @@ def step_of(
     """The compiled step of a run, None where the model runs as it is; `states` are modules read."""
     if options.compile == "off":
         return None
-    wanted = options.compile == "on"
-    make, device = wanted, model.device.type
+    make = wanted = options.compile == "on"
     if options.compile == "auto":
         caps = sum(request.max_new_tokens or 0 for request in requests)
         layers = model.config.num_hidden_layers
-        make = pays(layers, caps / options.batch_size, device=device)
+        make = pays(layers, caps / options.batch_size, device=model.device.type)
     lengths = [
         len(request.prompt_ids) + len(request.forced) + (request.max_new_tokens or 0)
         for request in requests

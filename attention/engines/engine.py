@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,7 +22,10 @@ from attention.core.kernels import (
 )
 from attention.core.ropes import Turn, rotate
 from attention.core.slots import Slots
-from attention.core.step import Occupancy
+from attention.core.step import Counts, Occupancy
+
+if TYPE_CHECKING:
+    from attention.engines.gpu import DeviceCounts, Store
 
 
 class QKV(NamedTuple):
@@ -95,6 +98,26 @@ class Engine(ABC):
             counts: slots to read of each, from its first on; 0 for none, (B, H, U).
             page: slots of a page.
             lse: as in `attend`.
+        """
+
+    def step(
+        self, counts: DeviceCounts, store: Store, q: Tensor, k: Tensor, v: Tensor, scaling: float
+    ) -> Tensor:
+        """`attention.engines.gpu.attend` of slots; engines that are `on_device` have it."""
+        raise NotImplementedError(self.name)
+
+    def ragged_prompt(  # noqa: B027
+        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, new: Counts
+    ) -> Tensor | None:
+        """Causal attention of left-padded prompts without their padding, (B, T, Hq, D).
+
+        Args:
+            q: (B, Hq, T, D).
+            k, v: (B, Hkv, T, D).
+            new: tokens of each row, (B,).
+
+        Returns:
+            0 for padding; None where the engine has no such operation.
         """
 
     def attend_with_mass(

@@ -1,4 +1,4 @@
-"""The engine of flash-attn 2 for GPUs, for the one operation it has; Triton does the others."""
+"""The engine of flash-attn 2 for GPUs, for what it has; the engine `triton` does the rest."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import importlib
 import importlib.util
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from attention.core.step import Occupancy
-from attention.engines.engine import QKV, AttentionOutput
+from attention.core import devices
+from attention.core.step import Counts
+from attention.engines.gpu import DeviceCounts, Store
 from attention.engines.triton import TritonEngine
 
 # What its kernels take without copying all keys first.
@@ -17,12 +20,7 @@ _LARGEST_HEAD, _HEAD_MULTIPLE = 256, 8
 
 
 class FlashEngine(TritonEngine):
-    """Contiguous slots without probabilities and sinks by `flash_attn_with_kvcache`.
-
-    The engine `triton`, which this one is otherwise, does what flash-attn 2 has no operation for:
-    probabilities, the model's own sink logits, chosen pages (its pages are multiples of
-    256 and shared by all heads), and head sizes that are no multiple of 8 or above 256.
-    """
+    """Full attention in decode steps, and prompts of ragged rows without their padding."""
 
     name: ClassVar[str] = "flash"
 
@@ -41,26 +39,39 @@ class FlashEngine(TritonEngine):
         reason = super().refusal(device, dtype)
         return None if reason is None else f"the engine triton too, which expects {reason}"
 
-    def attend(
-        self, qkv: QKV, occupancy: Occupancy, *, probs: bool = False, lse: bool = False
-    ) -> AttentionOutput:
-        B, H, M, D = qkv.q.shape
-        if probs or qkv.sink_logits is not None or D % _HEAD_MULTIPLE or D > _LARGEST_HEAD:
-            return super().attend(qkv, occupancy, probs=probs, lse=lse)
-        # (B, slots, H, D), views: its rows, slots and heads may lie anywhere. Into how many splits
-        # keys go it finds from the slots it is shown, so those behind the longest row are left out.
-        keys, values = (x[:, :, : occupancy.most].transpose(1, 2) for x in (qkv.k, qkv.v))
-        result = _flash_attn().flash_attn_with_kvcache(
-            qkv.q.reshape(B, 1, H * M, D),
-            keys,
-            values,
-            cache_seqlens=occupancy.tensor.to(torch.int32),
-            softmax_scale=1.0,
-            return_softmax_lse=lse,
+    def step(
+        self, counts: DeviceCounts, store: Store, q: Tensor, k: Tensor, v: Tensor, scaling: float
+    ) -> Tensor:
+        learns = store.position is not None or store.queries is not None
+        if store.place != "append" or learns or store.sink_logits is not None or not _fits(q):
+            return super().step(counts, store, q, k, v, scaling)
+        R = len(q)
+        # (rows, slots, H, D), views; the new token is stored behind those in use.
+        keys, values = (x[:R].transpose(1, 2) for x in (store.keys, store.values))
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        out: Tensor = _flash_attn().flash_attn_with_kvcache(
+            q, keys, values, k, v, cache_seqlens=store.lengths[:R], softmax_scale=scaling
         )
-        out, total = result if lse else (result, None)
-        total = None if total is None else total.reshape(B, H, M)
-        return AttentionOutput(out.reshape(B, H, M, D), None, total)
+        return out
+
+    def ragged_prompt(
+        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, new: Counts
+    ) -> Tensor | None:
+        if not _fits(q):
+            return None
+        (B, Hq, T, D), most = q.shape, int(new.max())
+        real = np.flatnonzero(np.arange(T) >= (T - new)[:, None])
+        index = devices.put(real, q.device)
+        ends = devices.put(np.append(0, new.cumsum()), q.device, torch.int32)
+        tokens = (x.transpose(1, 2).flatten(0, 1).index_select(0, index) for x in (q, k, v))
+        out = _flash_attn().flash_attn_varlen_func(
+            *tokens, ends, ends, most, most, softmax_scale=scaling, causal=True
+        )
+        return q.new_zeros(B * T, Hq, D).index_copy_(0, index, out).view(B, T, Hq, D)
+
+
+def _fits(q: Tensor) -> bool:
+    return q.shape[-1] % _HEAD_MULTIPLE == 0 and q.shape[-1] <= _LARGEST_HEAD
 
 
 def _flash_attn() -> Any:

@@ -6,8 +6,10 @@ import importlib.util
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
-from attention.engines.gpu import interpreted, unfit
+from attention.engines import gpu
+from attention.engines.gpu import DeviceCounts, Store, interpreted, unfit
 from attention.engines.torch_engine import TorchEngine
 
 _NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
@@ -18,6 +20,11 @@ class TritonEngine(TorchEngine):
 
     name: ClassVar[str] = "triton"
     on_device: ClassVar[bool] = True
+
+    def step(
+        self, counts: DeviceCounts, store: Store, q: Tensor, k: Tensor, v: Tensor, scaling: float
+    ) -> Tensor:
+        return gpu.attend(counts, store, q, k, v, scaling)
 
     def refusal(self, device: torch.device, dtype: torch.dtype) -> str | None:
         if dtype not in _NAMES:

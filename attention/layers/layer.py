@@ -208,7 +208,7 @@ class Layer(ABC):
     ) -> Tensor:
         """`decode` of R rows, as always the same launches, (R, 1, Hq, D); then comes `settle`."""
         assert self.store is not None
-        return gpu.attend(counts, self.store, q, k, v, scaling)
+        return self.geometry.engine.step(counts, self.store, q, k, v, scaling)
 
     def settle(self, step: Step) -> bool:  # noqa: ARG002
         """Count on the host what `step` did; whether a row now stores other than one token more."""
@@ -386,10 +386,15 @@ class KeepAll(Layer):
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.append(k, v, step)
         last = step.last_visible(step.past, "all")
-        square = not step.past.any() and not step.padded
+        sinks, window = self.geometry.sink_logits, self.geometry.model_window
+        first = not step.past.any()
+        square = first and not step.padded
+        if first and not square and sinks is None and window is None:
+            out = self.geometry.engine.ragged_prompt(q, k, v, scaling, step.new)
+            if out is not None:
+                return out
         if not square:
             k, v = (x.data[:, :, : step.longest] for x in (self.k, self.v))
-        sinks, window = self.geometry.sink_logits, self.geometry.model_window
         return dense(q, k, v, scaling, last, square, sink_logits=sinks, window=window)
 
     def fill(self, k: Tensor, v: Tensor) -> None:

@@ -9,12 +9,15 @@ import subprocess
 import sys
 import sysconfig
 import types
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from attention.engines import select
+from attention.engines import ENGINES, select
+from attention.engines.gpu import DeviceCounts, Store
 from attention.errors import InvalidValue
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,3 +102,55 @@ def test_what_is_missing_is_named(there: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kernels", ["gpu", "gpu_choice"])
 def test_steps_whose_lengths_are_on_the_device(kernels: str) -> None:
     run("-m", "pytest", f"tests/attention/test_{kernels}.py", TRITON_INTERPRET="1")
+
+
+def test_flash_attn_reads_all_slots_and_prompts_without_padding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stand-in does what its documentation says, in loops over rows."""
+    package, draw = types.ModuleType("flash_attn"), torch.Generator().manual_seed(0)
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def kvcache(q, keys, values, k, v, *, cache_seqlens, softmax_scale):
+        for r, n in enumerate(cache_seqlens.tolist()):
+            keys[r, n], values[r, n] = k[r, 0], v[r, 0]
+        each = [
+            attend(*(x[r, :n].transpose(0, 1) for x, n in ((q, 1), (keys, m), (values, m))),
+                   scale=softmax_scale, enable_gqa=True)
+            for r, m in enumerate((cache_seqlens + 1).tolist())
+        ]  # fmt: skip
+        return torch.stack(each).transpose(1, 2)
+
+    def varlen(q, k, v, ends, key_ends, most, most_keys, *, softmax_scale, causal):
+        assert (torch.equal(ends, key_ends), most == most_keys, causal) == (True, True, True)
+        assert most == int(ends.diff().max())
+        parts = [
+            attend(*(x[a:b].transpose(0, 1) for x in (q, k, v)), scale=softmax_scale,
+                   is_causal=True, enable_gqa=True).transpose(0, 1)
+            for a, b in pairwise(ends.tolist())
+        ]  # fmt: skip
+        return torch.cat(parts)
+
+    package.flash_attn_with_kvcache, package.flash_attn_varlen_func = kvcache, varlen
+    monkeypatch.setitem(sys.modules, "flash_attn", package)
+    engine, seen = ENGINES["flash"], np.array([6, 0, 3])
+    counts = DeviceCounts(4, 9, CPU)
+    counts.write(seen, {})
+    keys, values = (torch.full((4, 2, 9, 8), torch.nan) for _ in range(2))
+    for r, n in enumerate(seen):
+        for x in (keys, values):
+            x[r, :, :n] = torch.randn(2, n, 8, generator=draw)
+    q, k, v = (torch.randn(3, heads, 1, 8, generator=draw) for heads in (4, 2, 2))
+    out = engine.step(counts, Store(0, keys, values, counts.seen, 9), q, k, v, 0.5)
+    assert torch.equal(keys[0, :, 6], k[0, :, 0])
+    for r, n in enumerate(seen + 1):
+        slots = (x[r, :, :n] for x in (keys, values))
+        wanted = attend(q[r], *slots, scale=0.5, enable_gqa=True)
+        torch.testing.assert_close(out[r], wanted.transpose(0, 1))
+    q, k, v = (torch.randn(3, heads, 6, 8, generator=draw) for heads in (4, 2, 2))
+    out = engine.ragged_prompt(q, k, v, 0.5, np.array([6, 2, 3]))
+    for r, n in enumerate((6, 2, 3)):
+        own = (x[r, :, 6 - n :] for x in (q, k, v))
+        wanted = attend(*own, scale=0.5, is_causal=True, enable_gqa=True)
+        torch.testing.assert_close(out[r, 6 - n :], wanted.transpose(0, 1))
+        assert (out[r, : 6 - n] == 0).all()

@@ -261,7 +261,8 @@ class Compressing(Bounded):
     def row_bytes(self, seen: Counts) -> Counts:
         g = self.geometry
         queries = np.minimum(seen, self.observers) * (g.Hq * g.D * g.dtype.itemsize)
-        return super().row_bytes(seen) + queries
+        total: Counts = super().row_bytes(seen) + queries
+        return total
 
     def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
         return self.position.data[row, :, : int(self.stored_tokens[row])].long()

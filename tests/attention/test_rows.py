@@ -7,7 +7,7 @@ import torch
 from examples import FIRST
 
 import attention
-from attention.testing.driving import decode, follow, prefill, step
+from attention.testing.driving import follow, prefill, step
 from attention.testing.driving import text as tokens
 from tests.attention.oracles.models import tiny_model
 
@@ -96,64 +96,3 @@ def test_selecting_no_row_and_one_row_of_many(backend: attention.Backend) -> Non
         assert all(torch.equal(cache.read_positions(i)[0], read[i]) for i in range(2))
         cache.select_rows([])
         assert cache.seen.tolist() == []
-
-
-def test_a_replaced_row_has_read_nothing_yet() -> None:
-    """Of the layer itself: the previous occupant's numbers are gone."""
-    m = tiny_model()
-    with attention.SnapKV(budget=17).on(m) as cache:
-        follow(m, cache, prompts(), tokens(4, 12))
-        fresh = cache.new()
-        prefill(m, fresh, prompts((4,)))
-        layer, seen = cache.layers[0], cache.seen.numpy()
-        assert layer.reads(seen)[1] > 0
-        cache.replace_rows([1], fresh)
-        assert (layer.reads(seen)[1], layer.read_positions(1, 4).shape[-1]) == (0, 0)
-        layer.clear(torch.tensor([0]))
-        assert (layer.reads(seen)[0], layer.kept(seen)[0]) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    "backend",
-    [
-        attention.Sink(budget=32, keep_prompt=True),
-        attention.H2O(budget=128, keep_prompt=True),
-        attention.SnapKV(budget=64),
-    ],
-    ids=str,
-)
-def test_a_replaced_row_is_the_newcomer_alone(backend: attention.Backend) -> None:
-    """Nothing of the row before is left: a long one gives its place to a short one."""
-    m, then = tiny_model(), tokens(3, 30, seed=7)
-    with backend.on(m) as cache:
-        follow(m, cache, prompts((20, 30, 28)), tokens(3, 100, seed=6))
-        alone = cache.new()
-        prefill(m, alone, prompts((5,), seed=9))
-        cache.replace_rows([2], alone)
-        together = decode(m, cache, then)[2]
-        by_itself = decode(m, alone, then[2:])[0]
-        assert (together - by_itself).abs().max() < 1e-9
-        for layer in range(m.config.num_hidden_layers):
-            places = [x.kept_positions(layer)[row] for x, row in ((cache, 2), (alone, 0))]
-            assert torch.equal(*places)
-        for name in STATS:
-            ours, want = (getattr(x.row_stats(), name) for x in (cache, alone))
-            assert ours[2] == want[0], name
-
-
-@pytest.mark.parametrize(
-    "backend", [*FIRST, attention.InfLLM(budget=64, far_position="absolute")], ids=str
-)
-def test_what_reads_all_keys_counts_all_and_no_more(backend: attention.Backend) -> None:
-    """While a method is exact, a step costs the keys of full attention."""
-    m = tiny_model()
-    lengths = [n for n in range(8, 72) if n < backend.exact_until]
-    if not lengths:
-        return
-    with attention.Full().on(m) as full, backend.on(m) as cache:
-        for each in (full, cache):
-            prefill(m, each, [tokens(8, seed=1)])
-        for token in tokens(1, len(lengths), seed=2)[0]:
-            for each in (full, cache):
-                decode(m, each, token.view(1, 1))
-            assert cache.row_stats().keys_read[0] == full.row_stats().keys_read[0]

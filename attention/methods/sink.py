@@ -145,16 +145,12 @@ class SinkLayer(Layer):
         most = after.shape[1]
 
         def source() -> Tensor:
-            # Which of the joined tokens goes to each slot.
-            total = counts + step.new
+            # Which of the joined tokens goes to each slot: the window is their end.
+            shift = np.where(after < self.sinks[:, None], 0, (step.past - counts)[:, None])
             index = np.zeros((step.rows, most), dtype=np.int64)
+            rows, places = np.nonzero(after >= 0)
             slots = self.slot_of(np.maximum(after, 0))
-            for r in range(step.rows):
-                there = after[r] >= 0
-                position = after[r][there]
-                # The window is the end of what was joined, the sinks its beginning.
-                end = position - step.seen[r] + total[r]
-                index[r, slots[r][there]] = np.where(position < self.sinks[r], position, end)
+            index[rows, slots[rows, places]] = (after - shift)[rows, places]
             return step.tensor(index)
 
         index = step.memo("cut", source)

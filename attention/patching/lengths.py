@@ -62,10 +62,9 @@ def switch_of(model: PreTrainedModel) -> int | None:
     switch = min(bounds)[0]
     # The cache of so many tokens, which is left out of the inputs of the next one.
     past: Any = SimpleNamespace(get_seq_length=lambda *_: switch, is_compileable=False)
-    ids = text_of(model, switch + 1)
-    more: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "use_cache": True}
-    more["cache_position"] = torch.tensor([switch])  # what older versions look at
-    inputs = model.prepare_inputs_for_generation(ids, past_key_values=past, **more)
+    ids, at = text_of(model, switch + 1), torch.tensor([switch])  # older versions look at `at`
+    more: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "cache_position": at}
+    inputs = model.prepare_inputs_for_generation(ids, past_key_values=past, use_cache=True, **more)
     return switch if inputs.get("past_key_values") is None else None
 
 

@@ -79,10 +79,9 @@ def open_step(
     """The step of a forward whose queries are q, (B, Hq, T, D).
 
     Args:
-        mask: padding mask (B or 1, columns + T); None where all is real.
+        mask, columns: as in `new_tokens`.
         position_ids: what the model was given, or None.
         rows: what is known of each row, before this forward.
-        columns: columns fed before.
         drafts: newest columns that are known to be drafts of what follows a prompt.
         dense: whether all columns are read as a prompt is.
     """

@@ -17,9 +17,8 @@ Place = tuple[int, int]
 class States:
     """States of B rows by layer, as transformers' models write and read them.
 
-    They have one size however long a row is, so no budget binds here; and they cannot go back to
-    what they were some tokens ago. A row without a token yet has zeros, which is what the models
-    take for nothing seen.
+    They have one size however long a row is, so no budget binds here, and they cannot go back. A
+    row without a token yet has zeros, which is what the models take for nothing seen.
 
     Attributes:
         conv: newest inputs of a short convolution, (B, channels, kernel), by place.
@@ -46,11 +45,7 @@ class States:
     @torch.inference_mode(False)
     @torch.no_grad()
     def push(self, place: Place, new: Tensor, kernel: int | None) -> Tensor:
-        """Inputs of a convolution, (B, channels, T), behind those kept; the newest stay.
-
-        Returns:
-            Those kept before, if any, and the new ones.
-        """
+        """Inputs of a convolution, (B, channels, T), behind those kept; all, of which some stay."""
         stored = self.conv.get(place)
         if stored is None:
             size = kernel or new.shape[-1]
@@ -100,11 +95,7 @@ class States:
 
 
 class StateCache(Cache):
-    """What layers without keys ask of a cache.
-
-    Attributes:
-        states: that they keep in it.
-    """
+    """What layers without keys ask of a cache, and the states that they keep in it."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])
@@ -117,10 +108,9 @@ class StateCache(Cache):
         self, layer_idx: int | None = None, state_idx: int | None = None
     ) -> bool:
         """Whether a layer has a state, or any has where none is named."""
-        states = {*self.states.conv, *self.states.recurrent}
-        return any(
-            layer_idx in (None, layer) and state_idx in (None, state) for layer, state in states
-        )
+        named = layer_idx, state_idx
+        places = (*self.states.conv, *self.states.recurrent)
+        return any(all(n in (None, x) for n, x in zip(named, p, strict=True)) for p in places)
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
         """The state itself, which models change in place; None before the first forward."""

@@ -21,15 +21,15 @@ NO_ROW: Flags = np.zeros(0, dtype=np.bool_)
 
 
 class RowCounts(NamedTuple):
-    """Numbers of B rows, on the host; taken together wherever rows are copied or reordered.
+    """Numbers of B rows, (B,) on the host; taken together wherever rows are copied or reordered.
 
     Attributes:
-        seen: real tokens seen, (B,).
-        prompts: first tokens that are prompt, (B,); stated, or those of the row's first forward.
-        decoded: whether the last token came as a decode query, (B,).
-        stated: whether the caller stated `prompts` before the first forward, (B,).
-        begun: where the caller stated nothing, whether what comes is output in any case, (B,).
-        beyond: whether keys are turned for a text beyond the model's switch, see `Anatomy`, (B,).
+        seen: real tokens seen.
+        prompts: first tokens that are prompt; stated, or those of the row's first forward.
+        decoded: whether the last token came as a decode query.
+        stated: whether the caller stated `prompts` before the first forward.
+        begun: where the caller stated nothing, whether what comes is output in any case.
+        beyond: whether keys are turned for a text beyond the model's switch, see `Anatomy`.
     """
 
     seen: Counts = NONE
@@ -55,23 +55,15 @@ class RowCounts(NamedTuple):
     def read_whole(self, new: Counts, drafts: int, single: bool) -> Counts:
         """How many of each row's first tokens are read as a prompt, (B,); the others decode.
 
-        Where the caller stated nothing, a prompt lasts until a row's first decode step.
-
-        Args:
-            new: tokens that come, (B,).
-            drafts: how many of them, at the end, are known to be drafts of what follows a prompt.
-            single: whether they come as one column.
+        Where the caller stated nothing, a prompt lasts until a row's first decode step. Of the new
+        tokens so many at the end may be drafts of what follows a prompt; they may be one column.
         """
         has_seen = self.seen > 0
         begun = self.begun | has_seen if single or drafts else self.begun
         return np.where(self.stated, self.prompts, np.where(begun, 0, self.seen + new - drafts))
 
     def after(self, step: Step, decoded: bool) -> RowCounts:
-        """The same after a forward.
-
-        Args:
-            decoded: whether all rows' last tokens came as decode queries.
-        """
+        """The same after a forward, by which all last tokens came as decode queries or not."""
         now = self.begun
         if not (step.decode and now.all()):
             now = now | (step.decode & (self.seen > 0)) | (step.behind > 0)

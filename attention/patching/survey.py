@@ -255,8 +255,9 @@ def _check_call(call: _Call, family: str) -> None:
 def text_of(model: PreTrainedModel, tokens: int, seed: int = 0) -> Tensor:
     """Some tokens of a model's vocabulary, (1, tokens)."""
     vocabulary = model.get_input_embeddings().num_embeddings
-    ids: Tensor = (torch.arange(tokens) * 7 + seed * 5 + 11) % vocabulary
-    return ids[None].to(model.device)
+    ids = (torch.arange(tokens) * 7 + seed * 5 + 11) % vocabulary
+    text: Tensor = ids[None].to(model.device)
+    return text
 
 
 def forward(

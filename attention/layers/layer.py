@@ -304,13 +304,13 @@ class Layer(ABC):
 
     # Accounting, from the tokens seen
 
-    @abstractmethod
     def kept(self, seen: Counts) -> Counts:
-        """Keys kept per KV head after a decode step, (B,)."""
+        """Keys kept per KV head after a decode step, (B,); all unless a method says otherwise."""
+        return seen
 
-    @abstractmethod
     def reads(self, seen: Counts) -> Counts:
         """Keys the last decode query read per query head, (B,); where heads differ, the most."""
+        return self.kept(seen)
 
     def mean_reads(self, seen: Counts) -> npt.NDArray[np.float64]:
         """Keys the last decode query read, the mean over query heads, (B,)."""
@@ -338,13 +338,13 @@ class Layer(ABC):
 
     # Looking
 
-    @abstractmethod
-    def kept_positions(self, row: int, seen: int) -> Tensor:
+    def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
         """Positions of the tokens this row keeps, ascending, (Hkv, kept)."""
+        return torch.arange(seen, device=self.geometry.device).expand(self.geometry.Hkv, -1)
 
-    @abstractmethod
     def read_positions(self, row: int, seen: int) -> Tensor:
         """Positions the last decode query read, ascending, (Hkv, read) or (Hq, read)."""
+        return self.kept_positions(row, seen)
 
 
 class KeepAll(Layer):
@@ -410,18 +410,6 @@ class KeepAll(Layer):
 
     def crop(self, rows: Counts, seen: Counts) -> None:
         """Nothing to do: what lies behind a row's length is never read."""
-
-    def kept(self, seen: Counts) -> Counts:
-        return seen
-
-    def reads(self, seen: Counts) -> Counts:
-        return seen
-
-    def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
-        return torch.arange(seen, device=self.geometry.device).expand(self.geometry.Hkv, -1)
-
-    def read_positions(self, row: int, seen: int) -> Tensor:
-        return self.kept_positions(row, seen)
 
 
 def fixed(*state: Slots) -> list[Tensor]:

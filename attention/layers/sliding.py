@@ -112,13 +112,7 @@ class SlidingLayer(Layer):
     def kept(self, seen: Counts) -> Counts:
         return np.minimum(seen, self.window)
 
-    def reads(self, seen: Counts) -> Counts:
-        return self.kept(seen)
-
     def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
         first = max(seen - self.window, 0)
         positions = torch.arange(first, seen, device=self.geometry.device)
         return positions.expand(self.geometry.Hkv, -1)
-
-    def read_positions(self, row: int, seen: int) -> Tensor:
-        return self.kept_positions(row, seen)

@@ -223,9 +223,6 @@ class SinkLayer(Layer):
     def kept(self, seen: Counts) -> Counts:
         return np.minimum(seen, self.limit)
 
-    def reads(self, seen: Counts) -> Counts:
-        return self.kept(seen)
-
     def row_bytes(self, seen: Counts) -> Counts:
         g = self.geometry
         extra = np.minimum(seen, self.sinks) if self.turns else 0
@@ -234,9 +231,6 @@ class SinkLayer(Layer):
     def kept_positions(self, row: int, seen: int) -> Tensor:
         positions = self.held_positions(np.array([seen]), self.sinks[[row]])[0]
         return torch.from_numpy(positions).to(self.geometry.device).expand(self.geometry.Hkv, -1)
-
-    def read_positions(self, row: int, seen: int) -> Tensor:
-        return self.kept_positions(row, seen)
 
 
 def _pick(x: Tensor, index: Tensor) -> Tensor:

@@ -251,7 +251,7 @@ def check(
 ) -> dict[str, str]:
     """Run a method on tiny random models and check that it keeps the contract.
 
-    Choose a small budget, 16 or 32: texts are made to lie around it. It takes about a second.
+    Choose a small budget, 16 or 32: texts lie around it.
 
     Args:
         backend: the method, with parameters.

@@ -245,9 +245,6 @@ class Blocks(Layer):
 
     # Accounting
 
-    def kept(self, seen: Counts) -> Counts:
-        return seen
-
     def row_bytes(self, seen: Counts) -> Counts:
         g = self.geometry
         complete = self.blocked(seen) // self.block
@@ -255,9 +252,6 @@ class Blocks(Layer):
         masses = np.minimum(seen, self.n_local) + rest
         state = g.Hkv * (masses + complete * g.D) * g.wide.itemsize
         return super().row_bytes(seen) + state
-
-    def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
-        return torch.arange(seen, device=self.geometry.device).expand(self.geometry.Hkv, -1)
 
 
 def comparable(scores: Tensor) -> Tensor:

@@ -77,22 +77,6 @@ def test_tokens_that_come_together_are_read_one_after_the_other(
                 assert gap < 1e-9, f"row {r}, {first} columns, then {cut} at a time: {gap:.1e}"
 
 
-@pytest.mark.parametrize("backend", KEEP_ALL, ids=str)
-@torch.no_grad()
-def test_a_prompt_in_any_chunks_is_one_prompt(backend: attention.Backend) -> None:
-    """A last chunk of one token too, where the call marks it as prompt."""
-    m, rows = tiny_model(), [tokens(37), tokens(30, seed=1)]
-    with backend.on(m) as cache:
-        whole = prefill(m, cache, rows)[:, -1]
-        want = decode(m, cache, tokens(2, 12, seed=5))
-        for chunk in (1, 9, 36):
-            fresh = cache.new(prompts=[37, 30])
-            assert (prefill(m, fresh, rows, chunk)[:, -1] - whole).abs().max() < 1e-9
-            assert not fresh.decoded
-            got = decode(m, fresh, tokens(2, 12, seed=5))
-            assert (got - want).abs().max() < 1e-9
-
-
 # Drafts
 
 

@@ -15,7 +15,7 @@ from attention.testing.driving import decode, follow
 from attention.testing.driving import text as tokens
 from tests.attention.oracles.models import tiny_model
 
-TAIL, NEXT = 23, 20
+NEXT = 20
 REWINDABLE = ("noise", "full", "uniform", "oracle", "quest")
 
 

@@ -44,21 +44,19 @@ def h2o(draw: Draw, **fixed: Any) -> attention.Backend:
 
 
 @st.composite
-def quest(draw: Draw, **fixed: Any) -> attention.Backend:
-    drawn: dict[str, Any] = {"page": draw(st.integers(1, 6)), "dense_layers": 0}
-    drawn["gqa"] = draw(st.sampled_from((*REDUCTIONS, "query_head")))
-    drawn |= fixed
-    pages = draw(st.integers(2, 5) | st.integers(2, max(64 // drawn["page"], 2)))
-    return attention.Quest(budget=pages * drawn["page"], **drawn)
+def quest(draw: Draw) -> attention.Backend:
+    page, gqa = draw(st.integers(1, 6)), draw(st.sampled_from((*REDUCTIONS, "query_head")))
+    pages = draw(st.integers(2, 5) | st.integers(2, max(64 // page, 2)))
+    return attention.Quest(budget=pages * page, page=page, gqa=gqa, dense_layers=0)
 
 
 @st.composite
-def infllm(draw: Draw, **fixed: Any) -> attention.Backend:
+def infllm(draw: Draw) -> attention.Backend:
     options: dict[str, Any] = {
         "far_position": draw(st.sampled_from(("window", "absolute"))),
         "selection": draw(st.sampled_from(("layer", "kv_head"))),
     }
-    if not fixed and draw(st.booleans()):
+    if draw(st.booleans()):
         return attention.InfLLM(budget=draw(budgets(16)), **options)
     parts: dict[str, int] = {
         "n_init": draw(st.integers(0, 6)),
@@ -67,9 +65,6 @@ def infllm(draw: Draw, **fixed: Any) -> attention.Backend:
         "topk": draw(st.integers(0, 4)),
     }
     parts["repr_topk"] = draw(st.integers(1, parts["block"] + 1))
-    if fixed.get("repr_topk") == "block":
-        fixed["repr_topk"] = parts["block"]
-    options |= fixed
     read = parts["n_init"] + parts["n_local"] + (parts["topk"] + 1) * parts["block"]
     return attention.InfLLM(budget=max(read + draw(st.integers(0, 3)), 16), **(parts | options))
 
@@ -101,16 +96,15 @@ def oracle(draw: Draw, top_p: bool = True) -> attention.Backend:
 
 
 @st.composite
-def raas(draw: Draw, **fixed: Any) -> attention.Backend:
+def raas(draw: Draw) -> attention.Backend:
     page = draw(st.integers(1, 6))
-    drawn = {
-        "page": page,
-        "budget": page * draw(st.integers(2, 5) | st.integers(2, max(64 // page, 2))),
-        "alpha": draw(st.none() | st.sampled_from((0.0, 0.05, 0.3))),
-        "keep_prompt": draw(st.booleans()),
-        "gqa": draw(st.sampled_from(REDUCTIONS)),
-    }
-    return attention.RaaS(**(drawn | fixed))
+    return attention.RaaS(
+        page=page,
+        budget=page * draw(st.integers(2, 5) | st.integers(2, max(64 // page, 2))),
+        alpha=draw(st.none() | st.sampled_from((0.0, 0.05, 0.3))),
+        keep_prompt=draw(st.booleans()),
+        gqa=draw(st.sampled_from(REDUCTIONS)),
+    )
 
 
 @st.composite

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -82,12 +82,6 @@ class Text:
     def __len__(self) -> int:
         return self.q.shape[2]
 
-    def change(self, **fields: Tensor) -> Text:
-        """The same with other vectors, of as many heads as they have."""
-        changed = replace(self, **fields)
-        heads = {"Hkv": changed.k.shape[1], "G": changed.q.shape[1] // changed.k.shape[1]}
-        return replace(changed, shape=replace(self.shape, **heads))
-
     @cached_property
     def roped(self) -> tuple[Tensor, Tensor]:
         """Queries and keys at their positions."""
@@ -144,26 +138,18 @@ class Session:
         return Session(self.cache.new(), self.shape, texts)
 
     @torch.no_grad()
-    def feed(self, counts: Sequence[int] | int = 1, off: int = 0) -> list[Tensor]:
-        """One forward, left padded: row r brings its next counts[r] tokens.
-
-        Args:
-            counts: one number for all rows, or one a row.
-            off: added to the positions handed over, which are then wrong.
-
-        Returns:
-            Per row (L, counts[r], Hq, D).
-        """
+    def feed(self, counts: Sequence[int] | int = 1) -> list[Tensor]:
+        """One forward, left padded: row r brings its next counts[r] tokens, (L, counts[r], Hq, D)."""
         m, B = model(self.shape), len(self.texts)
         counts = [counts] * B if isinstance(counts, int) else list(counts)
         T = max(counts)
         past = torch.tensor(self.at)[:, None]
         if min(counts) == T:
             real = self.mask.new_ones(B, T)
-            positions = past + torch.arange(T) + off
+            positions = past + torch.arange(T)
         else:
             real = (torch.arange(T) >= T - torch.tensor(counts)[:, None]).long()
-            positions = (past + real.cumsum(-1) - 1).clamp(min=0) + off * real
+            positions = (past + real.cumsum(-1) - 1).clamp(min=0)
         mask = torch.cat((self.mask, real), dim=1)
         self.padded = self.padded or min(counts) < T
         name = m.config._attn_implementation
@@ -178,17 +164,8 @@ class Session:
             )
             k, v = self.cache.update(k, v, index)
             module = layer.self_attn
-            out, _ = attend(
-                module,
-                q,
-                k,
-                v,
-                made,
-                scaling=module.scaling,
-                dropout=0.0,
-                position_ids=positions,
-            )
-            per_layer.append(out)
+            how = {"scaling": module.scaling, "dropout": 0.0, "position_ids": positions}
+            per_layer.append(attend(module, q, k, v, made, **how)[0])
         self.mask = mask
         self.at = [at + n for at, n in zip(self.at, counts, strict=True)]
         outs = torch.stack(per_layer, dim=1)  # (B, L, T, Hq, D)

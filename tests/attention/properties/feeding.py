@@ -139,7 +139,7 @@ class Session:
 
     @torch.no_grad()
     def feed(self, counts: Sequence[int] | int = 1) -> list[Tensor]:
-        """One forward, left padded: row r brings its next counts[r] tokens, (L, counts[r], Hq, D)."""
+        """One forward: row r brings its next counts[r] tokens, padded, (L, counts[r], Hq, D)."""
         m, B = model(self.shape), len(self.texts)
         counts = [counts] * B if isinstance(counts, int) else list(counts)
         T = max(counts)

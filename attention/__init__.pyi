@@ -1,7 +1,6 @@
 from .contract.backend import Backend as Backend
 from .errors import BudgetExceeded as BudgetExceeded
 from .errors import InvalidValue as InvalidValue
-from .methods import describe as describe
 from .methods import get as get
 from .methods import names as names
 from .methods.controls.noise import Noise as Noise
@@ -43,7 +42,6 @@ __all__ = [
     "SnapKV",
     "Uniform",
     "Window",
-    "describe",
     "get",
     "names",
 ]

@@ -215,13 +215,6 @@ class Registry(Generic[T]):
             entries += [self._listed(name, point, points, taken=name in own) for point in points]
         return tuple(sorted(entries, key=lambda e: (e.name, e.package != OWN, e.package)))
 
-    def describe(self) -> dict[str, str]:
-        """Each name with the one line that describes it, or what is wrong."""
-        lines: dict[str, str] = {}
-        for entry in self.known():
-            lines.setdefault(entry.name, entry.line)
-        return lines
-
     # Where classes come from
 
     def _own(self) -> dict[str, str]:

@@ -11,10 +11,4 @@ METHODS: Registry[Backend] = Registry(
     example="oracle(budget=16)",
     line="source",
 )
-names, get, find, known, describe = (
-    METHODS.names,
-    METHODS.get,
-    METHODS.find,
-    METHODS.known,
-    METHODS.describe,
-)
+names, get, find, known = METHODS.names, METHODS.get, METHODS.find, METHODS.known

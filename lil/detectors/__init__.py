@@ -36,5 +36,4 @@ from lil.detectors.base.specs import spec_of as spec_of
 from lil.detectors.base.specs import to_spec as to_spec
 from lil.detectors.guardian import Guardian as Guardian
 
-names, get, find = DETECTORS.names, DETECTORS.get, DETECTORS.find
-known, describe = DETECTORS.known, DETECTORS.describe
+names, get, find, known = DETECTORS.names, DETECTORS.get, DETECTORS.find, DETECTORS.known

@@ -26,5 +26,4 @@ PENALTIES: Registry[Penalty] = Registry(
     lambda: Penalty,
     example="repetition(penalty=1.2)",
 )
-names, get, find = PENALTIES.names, PENALTIES.get, PENALTIES.find
-known, describe = PENALTIES.known, PENALTIES.describe
+names, get, find, known = PENALTIES.names, PENALTIES.get, PENALTIES.find, PENALTIES.known

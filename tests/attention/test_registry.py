@@ -91,7 +91,7 @@ def test_an_installed_method_is_known_with_its_package(install: Install) -> None
     install("lil-new", "lil_new_one", METHOD.format(name="new"), "new")
     (entry,) = known("new")
     assert (entry.package, entry.error) == ("lil-new 1.5", None)
-    assert entry.source == "a window of another package" == attention.describe()["new"]
+    assert entry.source == "a window of another package"
     assert [str(p) for p in entry.parameters] == [
         "budget",
         "dense_layers=0",
@@ -129,7 +129,7 @@ def test_a_broken_package_is_listed_and_breaks_nothing_else(
         attention.get("bad", budget=4)
     assert "\n" not in str(refused.value)
     assert str(refused.value).endswith(str(entry.error))
-    assert attention.describe()["bad"].startswith("broken: ")
+    assert entry.line.startswith("broken: ")
     assert attention.get("quest", budget=64).budget == 64
     assert [k.error for k in methods.known()].count(None) == len(BACKEND_NAMES)
 
@@ -144,7 +144,7 @@ def test_a_shipped_name_means_the_shipped_method(install: Install) -> None:
     assert rival.package == "lil-rival 1.5"
     assert "belongs to lil-attention" in str(rival.error)
     assert attention.get("quest", budget=64) == attention.Quest(budget=64)
-    assert attention.describe()["quest"] == attention.Quest.source
+    assert ours.line == attention.Quest.source
     # Results are stored under the name, so it cannot be had by its path either.
     with pytest.raises(
         attention.InvalidValue, match=r"name = 'quest': .* belongs to lil-attention"

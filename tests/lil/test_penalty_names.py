@@ -15,12 +15,12 @@ def test_penalties_by_name():
     wanted = ["dry", "frequency", "lz", "no_repeat_ngram", "presence", "presence_window"]
     assert penalties.names() == [*wanted, "repetition"]
     assert penalties.get("lz", alpha=0.2) == LZPenalty(alpha=0.2)
-    for name, line in penalties.describe().items():
-        penalty = penalties.get(name)
+    for entry in penalties.known():
+        name, penalty = entry.name, penalties.get(entry.name)
         assert isinstance(penalty, penalties.Penalty)
         assert isinstance(penalty, LogitsProcessor)
         assert penalties.get(name, **penalty.params()) == penalty
-        assert line.endswith(").")
+        assert entry.line.endswith(").")
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ class FromScratch(Codec):
 
 
 CODECS: Registry[Codec] = Registry("codec", (__name__,), "lil.codecs", lambda: Codec, frozen=False)
-names, find, known, describe = CODECS.names, CODECS.find, CODECS.known, CODECS.describe
+names, find, known = CODECS.names, CODECS.find, CODECS.known
 
 
 def new(name: str, symbols: Symbols = TEXT) -> Codec:

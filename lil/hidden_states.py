@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import get_ident
 from typing import Any
 
@@ -40,7 +40,7 @@ class HiddenStates:
         for block in blocks:
             index = self._index(block)
             self._hooked[index] = modules[index]
-        self._compared = dict(compared or {})
+        self.compared = dict(compared or {})
         self._handles: list[RemovableHandle] = []
         self._newest: dict[int, Tensor] = {}
         self._margins: dict[bytes, Tensor] = {}
@@ -60,10 +60,10 @@ class HiddenStates:
         wanted = {id(block) for _, block in sorted(self._hooked.items())}
         return [name for name, module in self._model.named_modules() if id(module) in wanted]
 
-    def take(self, scores: Tensor, states: Sequence[Tensor]) -> None:
-        """Scores (B, V) and states of `modules`, (B, hidden size), of a forward without hooks."""
+    def take(self, states: Sequence[Tensor], margins: Sequence[Tensor]) -> None:
+        """States of `modules`, (B, hidden size), and margins (B,) of a forward without hooks."""
         self._newest = dict(zip(sorted(self._hooked), states, strict=True))
-        self._margins_of(scores)
+        self._margins = dict(zip(self.compared, margins, strict=True))
 
     def __enter__(self) -> HiddenStates:
         if self._handles:
@@ -72,7 +72,7 @@ class HiddenStates:
         self._margins.clear()
         for index, block in self._hooked.items():
             self._handles.append(block.register_forward_hook(self._keep(index)))
-        if self._compared:
+        if self.compared:
             self._handles.append(self._model.register_forward_hook(self._compare))
         return self
 
@@ -91,8 +91,8 @@ class HiddenStates:
 
     def margin(self, token: bytes) -> Tensor:
         """How far the best token's log-probability is above this one's, (B,), float32 or wider."""
-        if token not in self._compared:
-            raise InvalidValue("token", token, f"one that is compared: {sorted(self._compared)}")
+        if token not in self.compared:
+            raise InvalidValue("token", token, f"one that is compared: {sorted(self.compared)}")
         if token not in self._margins:
             raise RuntimeError("margins before the first forward")
         return self._margins[token]
@@ -123,16 +123,19 @@ class HiddenStates:
     def _compare(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
         if not self._meant():
             return
-        self._margins_of(output.logits[:, -1].detach())
+        scores = margins(output.logits[:, -1].detach(), self.compared.values())
+        self._margins = dict(zip(self.compared, scores, strict=True))
 
-    def _margins_of(self, logits: Tensor) -> None:
-        if not self._compared:
-            return
-        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        best = wide.amax(-1)
-        for token, index in self._compared.items():
-            # The sum that both are normalised by is the same.
-            self._margins[token] = best - wide[:, index]
+
+def margins(logits: Tensor, tokens: Iterable[int]) -> list[Tensor]:
+    """How far some tokens' log-probabilities are below the best one's, (B,) each."""
+    indices = list(tokens)
+    if not indices:
+        return []
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    best = wide.amax(-1)
+    # The sum that both are normalised by is the same.
+    return [best - wide[:, index] for index in indices]
 
 
 class Reading:

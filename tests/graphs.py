@@ -140,9 +140,9 @@ class Piece:
             raise CaptureError("a piece reads or gives memory that has been moved")
         for operation in self.operations:
             again = operation.function(*operation.arguments, **operation.options)
-            if len(operation.results) == 1:
-                again = (again,)
-            for new, result in zip(again or (), operation.results, strict=True):
+            if len(operation.results) < 2:  # without any it may give a type
+                again = (again,)[: len(operation.results)]
+            for new, result in zip(again, operation.results, strict=True):
                 if result is not None:
                     result.copy_(new)
         _spoil(self.spent)

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from attention.engines.gpu import DeviceCounts
 from attention.patching.attention_op import CALL
 from attention.patching.cache import AttentionCache
-from attention.patching.decode_step import DecodeStep, NotCompiled, probe
+from attention.patching.decode_step import DecodeStep, NotCompiled, Then, probe
 from attention.patching.program import Program
 
 # Before a capture its work runs so often as it is: libraries set themselves up in a first run.
@@ -133,6 +133,9 @@ class _Region(NamedTuple):
     values: dict[str, Tensor]
 
 
+_Regions = dict[tuple[int, bool, Then | None], _Region]
+
+
 class CapturedStep(DecodeStep):
     """A step that is captured as one graph when a number of rows comes.
 
@@ -147,7 +150,7 @@ class CapturedStep(DecodeStep):
         self.seconds, self.states, self.graphs = 0.0, states, graphs
         self._program, self._holders = Program(model, states), _holders(model)
         self._weights: dict[str, _Weight] = {}
-        self._regions: WeakKeyDictionary[DeviceCounts, dict[tuple[int, bool], _Region]]
+        self._regions: WeakKeyDictionary[DeviceCounts, _Regions]
         self._stream: Any = None
         self._lock = threading.Lock()
         self._bind()
@@ -167,9 +170,12 @@ class CapturedStep(DecodeStep):
                 raise NotCompiled(f"{name} was replaced by another kind of tensor")
             self._weights[name] = _Weight(holder, key, now, now.data_ptr())
 
+    def follows(self, cache: AttentionCache) -> bool:
+        return cache.refusal is None
+
     @torch.inference_mode(False)
     @torch.no_grad()
-    def run(self, ids: Tensor, positions: Tensor) -> Sequence[Tensor]:  # noqa: ARG002
+    def run(self, ids: Tensor, positions: Tensor, *then: Then) -> Sequence[Tensor]:  # noqa: ARG002
         cache, B = CALL.get().cache, len(ids)
         if cache.refusal is not None:
             raise NotCompiled(cache.refusal)
@@ -180,23 +186,27 @@ class CapturedStep(DecodeStep):
                 self.graphs.follow(now, self._stream)
             self._stream = now
             step, counts = cache.open_step(padded(B))
-            region = self._region(cache, counts, padded(B))
+            region = self._region(cache, counts, padded(B), *then)
             region.ids[:B].copy_(ids)
             region.graph.replay()
             cache.close_step(step, region.traces)
             return [output[:B].clone() for output in region.outputs]
 
-    def _region(self, cache: AttentionCache, counts: DeviceCounts, rows: int) -> _Region:
+    def _region(
+        self, cache: AttentionCache, counts: DeviceCounts, rows: int, then: Then | None = None
+    ) -> _Region:
         """The graph of a number of rows of a cache; weights are compared where it is captured."""
-        key, regions = (rows, counts.dense), self._regions.get(counts, {})
+        key, regions = (rows, counts.dense, then), self._regions.get(counts, {})
         if key not in regions:
             if self.stale:
                 self._bind()
             regions = self._regions.setdefault(counts, {})
-            regions[key] = self._capture(cache, counts, rows)
+            regions[key] = self._capture(cache, counts, rows, then)
         return regions[key]
 
-    def _capture(self, cache: AttentionCache, counts: DeviceCounts, rows: int) -> _Region:
+    def _capture(
+        self, cache: AttentionCache, counts: DeviceCounts, rows: int, then: Then | None
+    ) -> _Region:
         ids = torch.zeros(rows, 1, dtype=torch.int64, device=counts.device)
         layers, values = cache.layers, {n: weight.tensor for n, weight in self._weights.items()}
         values |= self._program.extra
@@ -210,6 +220,8 @@ class CapturedStep(DecodeStep):
             for layer in layers:
                 layer.traces = ()
             outputs = self._program.run(values, (ids, counts.seen[:rows, None].long()), attend)
+            if then is not None:
+                outputs[:1] = then(outputs[0], ids, counts.live[:rows])
             counts.end_step(rows)
             states = len(outputs)
             return [*outputs, *(x for layer in layers for x in layer.traces)]

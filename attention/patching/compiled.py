@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 from attention.patching.attention_op import VERSION, constants, exported, operator, refusal
 from attention.patching.cache import AttentionCache
 from attention.patching.captured import GRAPHS, captured
-from attention.patching.decode_step import DecodeStep, NotCompiled, probe, quiet
+from attention.patching.decode_step import DecodeStep, NotCompiled, Then, probe, quiet
 from attention.patching.lengths import following
 from attention.user_cache import UnusableFolder, user_cache
 
@@ -39,7 +39,7 @@ class CompiledStep(DecodeStep):
     weights: Mapping[str, Tensor] = field(repr=False)
     states: tuple[str, ...] = ()
 
-    def run(self, ids: Tensor, positions: Tensor) -> Sequence[Tensor]:
+    def run(self, ids: Tensor, positions: Tensor, *_: Then) -> Sequence[Tensor]:
         outputs = self.step(ids, positions)
         return (outputs,) if isinstance(outputs, Tensor) else outputs
 

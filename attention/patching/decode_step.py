@@ -7,7 +7,7 @@ import io
 import logging
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 import torch
@@ -26,6 +26,10 @@ TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3, torch.bfloat16: 0.06, tor
 ROWS = 8
 #: These may differ by so many times what the model's own scores do where last bits change.
 TIMES_OWN = 2
+#: What follows the scores (R, V) of a step in its graph; it is also given the tokens read, (R, 1),
+#: and which rows are live, (R,) int32, and gives tensors of R rows. Where live is 0 it must change
+#: nothing. It holds what it reads, at fixed addresses, and is captured anew for any other object.
+Then = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
 
 
 class NotCompiled(Exception):  # noqa: N818 - it names a state that callers go on from, not a fault
@@ -72,6 +76,22 @@ class DecodeStep(ABC):
         self, cache: AttentionCache, ids: Tensor, positions: Tensor
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """The same scores, and what the modules of `states` put out, (B, hidden size) each."""
+        (scores,), states = self.followed(cache, ids, positions)
+        return scores, states
+
+    def follows(self, _cache: AttentionCache) -> bool:
+        """Whether a step of this cache is one graph, which can hold what follows."""
+        return False
+
+    def followed(
+        self, cache: AttentionCache, ids: Tensor, positions: Tensor, then: Then | None = None
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """What `then` makes of the scores, or the scores alone, and the states.
+
+        Args:
+            cache, ids, positions: as in a call.
+            then: None where the step does not follow this cache.
+        """
         if not cache.session.open:
             closed = f"a cache of a closed {cache.backend.name} block"
             raise InvalidValue("cache", closed, "one of an open block")
@@ -79,7 +99,8 @@ class DecodeStep(ABC):
         call = Call(cache, positions)
         before = CALL.set(call)
         try:
-            outputs = self.run(ids.contiguous(), positions.contiguous())
+            more = () if then is None else (then,)
+            outputs = self.run(ids.contiguous(), positions.contiguous(), *more)
         except RuntimeError as error:
             # A signal that comes while the step is in Python leaves it as an error of C++.
             name, _, code = str(error).partition("\n")[0].partition(": ")
@@ -92,11 +113,15 @@ class DecodeStep(ABC):
             CALL.reset(before)
         if call.error is not None:
             raise call.error
-        return outputs[0], outputs[1:]
+        edge = len(outputs) - len(self.states)
+        return outputs[:edge], outputs[edge:]
 
     @abstractmethod
-    def run(self, ids: Tensor, positions: Tensor) -> Sequence[Tensor]:
-        """Scores and states, attending through the cache in `CALL`; anything where that failed."""
+    def run(self, ids: Tensor, positions: Tensor, *then: Then) -> Sequence[Tensor]:
+        """Scores, or what follows them, and states, attending through the cache in `CALL`.
+
+        Anything where that failed.
+        """
 
 
 def probe(step: DecodeStep, model: PreTrainedModel, cache: AttentionCache) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from attention import AttentionCache, RowStats
 from attention.core import devices
-from lil.compression.matching import EMPTY
+from lil.decoding.choosing import BatchPenalties, Chooser
 from lil.decoding.lane import Lane
 from lil.decoding.ledger import Ledger, StepCost
 from lil.decoding.sampling import NotFiniteError
@@ -31,26 +31,24 @@ class StepResult(NamedTuple):
 class Flight:
     """A launched step whose results are on their way to the host.
 
-    `stats` is None where prompts were read; `tokens` and `finite` are (B,).
+    `stats` is None where prompts were read; `checked` is (B,).
     """
 
     def __init__(
         self,
         rows: Sequence[Lane],
-        tokens: Tensor,
-        finite: Tensor,
+        checked: Tensor,
         stats: RowStats | None,
         states: HiddenStates,
     ) -> None:
         self.rows = list(rows)
-        # No token is below 0.
-        self._tokens = devices.fetch(torch.where(finite, tokens, -1))
+        self._tokens = devices.fetch(checked)
         self._stats = None if stats is None else _fetched(stats)
         self._states = states.snapshot(devices.fetch)
         self._there: torch.cuda.Event | None = None
-        if tokens.device.type == "cuda":
+        if checked.device.type == "cuda":
             self._there = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._there.record(torch.cuda.current_stream(tokens.device))
+            self._there.record(torch.cuda.current_stream(checked.device))
 
     @property
     def over(self) -> bool:
@@ -86,6 +84,7 @@ class Batch:
         self.rows: list[Lane] = []
         self.ledger = Ledger(0)
         self.penalties = BatchPenalties(penalties)
+        self.chooser: Chooser | None = None  # where graphs hold what follows the scores
         self.flight: Flight | None = None  # launched, and not looked at so far
         self.newest: Tensor = torch.zeros(0, dtype=torch.int64, device=device)
         # A row's share of all decode steps, had it been here from the start.
@@ -159,65 +158,3 @@ class Batch:
         self.ledger.append(column)
         row.place = len(self.rows)
         self.rows.append(row)
-
-
-class BatchPenalties:
-    """The penalties' memories of the rows that are decoded together.
-
-    A step in which every row has one token more than at the last costs a push. Where rows joined,
-    left or went back, everything is computed from the rows' tokens, which gives the same numbers.
-    """
-
-    def __init__(self, penalties: Sequence[Penalty]) -> None:
-        # The loop's scores are its own, so nothing needs a copy of them.
-        self._penalties = [p.in_place() for p in penalties if not p.neutral]
-        self._memories: list[Any] = []
-        self._rows: list[tuple[Lane, int, int]] = []
-
-    def __call__(self, rows: Sequence[Lane], newest: Tensor, scores: Tensor) -> Tensor:
-        """Scores (B, V) of the rows' next tokens, perhaps written in place.
-
-        Of `newest` (B,) only tokens that the host has not seen count when all is computed anew.
-        """
-        if not self._penalties:
-            return scores
-        due = [(lane, tokens + 1, dropped) for lane, tokens, dropped in self._rows]
-        self._rows = [(row, len(row.new_ids) + row.unread, len(row.dropped)) for row in rows]
-        # Lanes have no equality of their own: these are the same ones.
-        if self._rows == due:
-            self._push(newest)
-        else:
-            self._memories = [
-                penalty.begin(_histories(rows, penalty, scores.device), scores.shape[1])
-                for penalty in self._penalties
-            ]
-            unread = [bool(row.unread) for row in rows]
-            if any(unread):
-                self._push(newest, devices.put(unread, newest.device))
-        for penalty, memory in zip(self._penalties, self._memories, strict=True):
-            scores = penalty.apply(memory, scores)
-        return scores
-
-    def _push(self, newest: Tensor, live: Tensor | None = None) -> None:
-        """One token more in the rows that are `live`, (B,); None: all."""
-        for i, penalty in enumerate(self._penalties):
-            taken = live
-            if penalty.pad_token_id is not None:
-                real = newest != penalty.pad_token_id
-                taken = real if live is None else real & live
-            self._memories[i] = penalty.push(self._memories[i], newest, taken)
-
-
-def _histories(rows: Sequence[Lane], penalty: Penalty, device: torch.device) -> Tensor:
-    """What a penalty looks at, (B, n): right-aligned, with `EMPTY` before short rows."""
-    histories = [
-        [
-            token
-            for token in (*(row.prompt_ids if penalty.include_prompt else ()), *row.new_ids)
-            if token != penalty.pad_token_id
-        ]
-        for row in rows
-    ]
-    most = max(map(len, histories))
-    padded = [[EMPTY] * (most - len(history)) + history for history in histories]
-    return devices.put(padded, device, torch.int64)

@@ -13,14 +13,16 @@ from torch import Tensor
 
 from attention import AttentionCache
 from attention.core import devices
+from attention.patching.captured import padded
 from attention.patching.decode_step import DecodeStep, NotCompiled
-from lil.decoding.batch import Batch, BatchPenalties, Flight, StepResult
+from lil.decoding.batch import Batch, Flight, StepResult
+from lil.decoding.choosing import BatchPenalties, Chooser, checked_tokens, widened
 from lil.decoding.compiling import step_of, warn_not_compiled
 from lil.decoding.lane import Lane, PendingAction, RunContext
 from lil.decoding.options import Request
 from lil.decoding.record import make_trace
 from lil.decoding.sampling import Sampler
-from lil.hidden_states import HiddenStates
+from lil.hidden_states import HiddenStates, margins
 from lil.trace import Trace
 
 #: Columns of a prompt that a CPU reads at once: whole prompts but for long ones, which would let
@@ -73,6 +75,9 @@ class DecodeLoop:
         config = model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self._kv_heads: int = heads
+        # Whether the choice of a token is captured where a step is one graph.
+        self._in_graphs = Chooser.serves(options.penalties, model.device)
+        self._vocabulary = 0  # scores of a row, when a prompt has been read
 
     def run(self) -> Iterator[tuple[int, Trace]]:
         """Every request's index and trace, as they finish."""
@@ -130,25 +135,34 @@ class DecodeLoop:
 
     def _launch(self, batch: Batch, rows: Sequence[Lane], newcomers: bool) -> Flight | None:
         """Launch one step without waiting for the device; None where all rows are full."""
-        if newcomers:
-            logits, stats = self._prefill(batch, rows), None
-        elif all(row.full for row in rows):
+        if not newcomers and all(row.full for row in rows):
             return None
-        else:
-            logits, stats = self._decode(batch), batch.cache.row_stats()
-        # Newcomers join the others' penalties with the next step.
-        penalties = BatchPenalties(self.shared.options.penalties) if newcomers else batch.penalties
-        scores = penalties(rows, batch.newest, logits)
         uniforms = [] if self.sampler.greedy else [row.draw() for row in rows]
-        # Temperature, top-k, top-p, one uniform a token.
-        chosen, finite = self.sampler.draw(scores, uniforms)
+        stats = None
         if newcomers:
-            batch.newest[[row.place for row in rows]] = chosen
+            logits = self._prefill(batch, rows)
+            self._vocabulary = logits.shape[1]
+            tokens, checked = self._choose(batch, rows, logits, uniforms)
+            batch.newest[[row.place for row in rows]] = tokens
         else:
-            batch.newest = chosen
+            batch.newest, checked = self._step(batch, uniforms)
+            stats = batch.cache.row_stats()
         for row in rows:
             row.unread += 1
-        return Flight(rows, chosen, finite, stats, self.hidden)
+        return Flight(rows, checked, stats, self.hidden)
+
+    def _choose(
+        self, batch: Batch, rows: Sequence[Lane], logits: Tensor, uniforms: Sequence[float]
+    ) -> tuple[Tensor, Tensor]:
+        """The rows' next tokens and what the host gets of them, (B,) each."""
+        penalties = batch.penalties
+        if rows is not batch.rows:
+            # Newcomers join the others' penalties with the next step.
+            penalties = BatchPenalties(self.shared.options.penalties)
+        scores = penalties(rows, batch.newest, logits)
+        # Temperature, top-k, top-p, one uniform a token.
+        tokens, finite = self.sampler.draw(scores, uniforms)
+        return tokens, checked_tokens(tokens, finite)
 
     def _take(self, batch: Batch, result: StepResult, newcomers: bool) -> None:
         """Append a step's tokens, show them to who watches, and note what they cost."""
@@ -207,24 +221,51 @@ class DecodeLoop:
         edges = [*range(0, width - 1, step)] or [0]
         return list(zip(edges, [*edges[1:], width], strict=True))
 
-    def _decode(self, batch: Batch) -> Tensor:
-        """Read every row's newest token; logits (B, V)."""
+    def _step(self, batch: Batch, uniforms: Sequence[float]) -> tuple[Tensor, Tensor]:
+        """As `_choose`, behind every row's newest token: in the step's graph where that can be."""
         for place in batch.cache.outgrown:
             self._read_again(batch, batch.rows[place], int(batch.cache.seen[place]), beyond=True)
-        positions = batch.cache.seen[:, None]
-        newest = batch.newest[:, None]
-        if self.step is not None:
-            self.hidden.here_only()  # the model's hooks are for prompts then
-            try:
-                scores, states = self.step.read(batch.cache, newest, positions)
-            except NotCompiled as error:  # not for so many rows, or not any more
-                warn_not_compiled(str(error))
-                self.step = None
-            else:
-                scores = _widened(scores)
-                self.hidden.take(scores, states)
-                return scores
-        return self._forward(batch.cache, input_ids=newest, position_ids=positions)
+        if self._in_graphs and self.step is not None and self.step.follows(batch.cache):
+            if batch.chooser is None:
+                batch.chooser = Chooser(
+                    self.sampler, self.shared.options.penalties, self.hidden.compared.values(),
+                    padded(self.places), self._vocabulary, batch.newest.device,
+                )  # fmt: skip
+            batch.chooser.prepare(batch.rows, uniforms)
+            read = self._compiled(batch, batch.chooser)
+            if read is not None:
+                (tokens, checked, *compared), states = read
+                self.hidden.take(states, compared)
+                return tokens, checked
+        return self._choose(batch, batch.rows, self._decode(batch), uniforms)
+
+    def _decode(self, batch: Batch) -> Tensor:
+        """Read every row's newest token; logits (B, V)."""
+        read = self._compiled(batch)
+        if read is None:
+            positions = batch.cache.seen[:, None]
+            return self._forward(
+                batch.cache, input_ids=batch.newest[:, None], position_ids=positions
+            )
+        (scores,), states = read
+        scores = widened(scores)
+        self.hidden.take(states, margins(scores, self.hidden.compared.values()))
+        return scores
+
+    def _compiled(
+        self, batch: Batch, then: Chooser | None = None
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor]] | None:
+        """`DecodeStep.followed` of every row's newest token; None where nothing is compiled."""
+        if self.step is None:
+            return None
+        self.hidden.here_only()  # the model's hooks are for prompts then
+        ids, positions = batch.newest[:, None], batch.cache.seen[:, None]
+        try:
+            return self.step.followed(batch.cache, ids, positions, then)
+        except NotCompiled as error:  # not for so many rows, or not any more
+            warn_not_compiled(str(error))
+            self.step = None
+            return None
 
     def _read_again(self, batch: Batch, row: Lane, tokens: int, beyond: bool) -> None:
         """Read a row's first tokens anew, as a text on one side of the model's switch."""
@@ -238,7 +279,7 @@ class DecodeLoop:
     def _forward(self, cache: AttentionCache, **inputs: Tensor) -> Tensor:
         self.hidden.here_only()  # a stream may be drawn from one thread and then from another
         output = self.model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        return _widened(output.logits[:, -1])
+        return widened(output.logits[:, -1])
 
     def _check(self, batch: Batch, rows: Sequence[Lane]) -> None:
         if rows:
@@ -341,8 +382,3 @@ class DecodeLoop:
         """Drop rows whose places are free."""
         if free:
             batch.keep([place for place in range(len(batch.rows)) if place not in free])
-
-
-def _widened(logits: Tensor) -> Tensor:
-    """Half precision is widened before anything acts on it; float64 stays."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -73,7 +73,7 @@ class Sampler:
             raise NotFiniteError
         return tokens
 
-    def draw(self, scores: Tensor, uniforms: Sequence[float]) -> tuple[Tensor, Tensor]:
+    def draw(self, scores: Tensor, uniforms: Sequence[float] | Tensor) -> tuple[Tensor, Tensor]:
         """Next tokens and whether their rows' scores were finite, (B,) each, without waiting."""
         if self.greedy:
             best, tokens = scores.max(dim=-1)
@@ -84,19 +84,20 @@ class Sampler:
         if self.top_k is not None or self.top_p < 1:
             probs = self._truncate(probs)
         edges = probs.cumsum(dim=-1)
-        draws = devices.put(uniforms, edges.device, edges.dtype)
+        if not isinstance(uniforms, Tensor):
+            uniforms = devices.put(uniforms, edges.device, edges.dtype)
         # A float64 below 1 times the total rounds to less than the total, so the edge never
         # lies past the last token that has probability.
-        target = draws[:, None] * edges[:, -1:]
+        target = uniforms[:, None] * edges[:, -1:]
         index = torch.searchsorted(edges, target, right=True)[:, 0]
         return index.clamp_(max=edges.shape[1] - 1), finite  # behind the end where not finite
 
     def _truncate(self, probs: Tensor) -> Tensor:
         ordered, order = probs.sort(dim=-1, descending=True, stable=True)
         if self.top_k is not None:
-            ordered[:, self.top_k :] = 0
+            ordered[:, self.top_k :].zero_()
         if self.top_p < 1:
             ordered = ordered / ordered.sum(dim=-1, keepdim=True)
             before = ordered.cumsum(dim=-1) - ordered
-            ordered = torch.where(before < self.top_p, ordered, 0)
+            ordered = ordered.masked_fill(~(before < self.top_p), 0)
         return torch.zeros_like(probs).scatter(-1, order, ordered)

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from attention import AttentionCache, Full
 from attention.errors import InvalidValue
-from lil.decoding.batch import Batch, BatchPenalties
+from lil.decoding.batch import Batch
+from lil.decoding.choosing import BatchPenalties
 from lil.decoding.lane import Lane, RunContext
 from lil.decoding.ledger import StepCost
 from lil.decoding.loop import Callbacks, DecodeLoop

@@ -1,4 +1,4 @@
-"""Penalties in proportion to how often a token occurs in a row's history."""
+"""Penalties of how often a token occurs in a row's history."""
 
 from __future__ import annotations
 
@@ -14,28 +14,17 @@ from lil.penalties._history import StatefulPenalty, working_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountPenalty(StatefulPenalty):
-    """A token loses `strength` for each of its occurrences, of which at most `counted` count.
-
-    Remembers each row's occurrences (B, V) as float32.
-    """
-
-    strength: float = 0.5
+class Occurrences(StatefulPenalty):
+    """It remembers each row's occurrences (B, V) as float32, of which at most `counted` count."""
 
     counted: ClassVar[float] = math.inf
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        allowed = "a finite number; 0 is no penalty"
-        self._resolve(strength=check_number("strength", self.strength, allowed))
-
-    @property
-    def neutral(self) -> bool:
-        return self.strength == 0
 
     def begin(self, history: Tensor, vocabulary: int, /) -> Tensor:
         counts = torch.zeros(len(history), vocabulary, device=history.device)
         return self._count(counts, history, None)
+
+    def fixed_shape(self, _device: torch.device, /) -> bool:
+        return True
 
     def push(self, memory: Tensor, newest: Tensor, live: Tensor | None) -> Tensor:
         return self._count(memory, newest[:, None], live)
@@ -50,6 +39,22 @@ class CountPenalty(StatefulPenalty):
         if self.counted < math.inf:
             counts.scatter_(1, tokens, counts.gather(1, tokens).clamp(max=self.counted))
         return counts
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountPenalty(Occurrences):
+    """A token loses `strength` for each of its occurrences that count."""
+
+    strength: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        allowed = "a finite number; 0 is no penalty"
+        self._resolve(strength=check_number("strength", self.strength, allowed))
+
+    @property
+    def neutral(self) -> bool:
+        return self.strength == 0
 
     def apply(self, memory: Tensor, scores: Tensor) -> Tensor:
         wide = scores.to(working_dtype(scores))

@@ -101,6 +101,13 @@ class Penalty(LogitsProcessor, ABC):
         """Whether these parameters change no scores."""
         return False
 
+    def fixed_shape(self, _device: torch.device, /) -> bool:
+        """Whether a graph can hold `push` and `apply`: its memory never grows, on that device.
+
+        The memory is a tensor (B, ...) or an `LZRows`.
+        """
+        return False
+
     @abstractmethod
     def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
         """New scores (B, V); depends on nothing else and writes into none of them.

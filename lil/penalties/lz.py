@@ -89,6 +89,9 @@ class LZPenalty(StatefulPenalty):
         # Rows that are computed together have parameters of their own.
         return LZPenalty if fused_on(device) else self
 
+    def fixed_shape(self, device: torch.device, /) -> bool:
+        return fused_on(device)
+
     def begin_each(
         self, penalties: Sequence[Penalty], history: Tensor, vocabulary: int, /
     ) -> Matcher | LZRows:

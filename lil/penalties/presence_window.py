@@ -49,6 +49,9 @@ class PresenceWindowPenalty(StatefulPenalty):
         missing = self.window - newest.shape[1]
         return torch.nn.functional.pad(newest, (missing, 0), value=EMPTY)
 
+    def fixed_shape(self, _device: torch.device, /) -> bool:
+        return True
+
     def push(self, memory: Tensor, newest: Tensor, live: Tensor | None) -> Tensor:
         shifted = torch.cat((memory[:, 1:], newest[:, None]), dim=1)
         return shifted if live is None else torch.where(live[:, None], shifted, memory)

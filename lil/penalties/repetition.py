@@ -7,18 +7,19 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor, RepetitionPenaltyLogitsProcessor
 
 from attention.errors import check_number
-from lil.penalties._history import Penalty, emptied, working_dtype
+from lil.penalties._counts import Occurrences
+from lil.penalties._history import working_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepetitionPenalty(Penalty):
+class RepetitionPenalty(Occurrences):
     """Repetition penalty: a seen token's score is divided, or if negative multiplied (CTRL).
 
-    CTRL, arXiv 1909.05858, computed by transformers' `RepetitionPenaltyLogitsProcessor`. That one
-    counts prompt and padding as seen; here padding never is, and the prompt only on request.
+    CTRL, arXiv 1909.05858, with the numbers of transformers' `RepetitionPenaltyLogitsProcessor`.
+    That one counts prompt and padding as seen; here padding never is, and the prompt only on
+    request.
 
     Args:
         penalty: 1 changes nothing, above 1 discourages seen tokens, below 1 encourages them.
@@ -30,6 +31,7 @@ class RepetitionPenalty(Penalty):
     penalty: float = 1.2
 
     name: ClassVar[str] = "repetition"
+    counted: ClassVar[float] = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,18 +42,7 @@ class RepetitionPenalty(Penalty):
     def neutral(self) -> bool:
         return self.penalty == 1
 
-    def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
-        if self.neutral or not history.shape[1]:
-            return scores
-        process = RepetitionPenaltyLogitsProcessor(float(self.penalty))
+    def apply(self, memory: Tensor, scores: Tensor) -> Tensor:
         wide = scores.to(working_dtype(scores))
-        return widened(process, history, lengths, wide).to(scores.dtype)
-
-
-def widened(process: LogitsProcessor, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
-    """`process` of scores (B, V) with one column more for ids beyond them and for `EMPTY`."""
-    V, history = scores.shape[1], emptied(history, lengths)
-    known = (history >= 0) & (history < V)
-    wide = torch.nn.functional.pad(scores, (0, 1))
-    result: Tensor = process(history.masked_fill(~known, V), wide)
-    return result[:, :V]
+        changed = torch.where(wide < 0, wide * self.penalty, wide / self.penalty)
+        return torch.where(memory > 0, changed, wide).to(scores.dtype)

@@ -28,10 +28,13 @@ from attention.patching.compiled import compiled
 from attention.patching.decode_step import NotCompiled
 from attention.testing.driving import prefill, step, text, tiny_model
 from lil.decoding.compiling import CompileWarning
+from lil.decoding.loop import DecodeLoop
+from lil.penalties import lz
 from tests.attention.interpreting import ORDERS, interpreting
 from tests.attention.oracles.decode_query import attended
 from tests.graphs import on_a_cpu
-from tests.lil.tiny_models import build_model, build_tokenizer, requests_of
+from tests.lil.penalty_cases import build as penalty
+from tests.lil.tiny_models import WORDS, build_model, build_tokenizer, near, requests_of
 from tests.waits import Guard, watched
 
 pytestmark = pytest.mark.skipif(
@@ -519,33 +522,55 @@ def test_a_layer_is_always_the_same_launches_and_nothing_else(backend: Any) -> N
     assert len(seen[min(seen)]) == LAUNCHES.get(backend.name, 2)
 
 
+SAMPLED = {"temperature": 0.9, "top_k": 40, "top_p": 0.95}
+MARGIN = lil.Margin(below=0.9, end=WORDS[7])
+#: What follows the scores of a step, and whether it is in the step's graph.
+CHOICES = [
+    ({"probes": [MARGIN], "detectors": [lil.Budget(60)]}, True),
+    ({**SAMPLED, "probes": [MARGIN]}, True),
+    ({"penalties": [penalty("presence_window"), penalty("frequency", pad_token_id=9)]}, True),
+    ({**SAMPLED, "penalties": [penalty("lz derived"), penalty("repetition")]}, True),
+    ({**SAMPLED, "penalties": [penalty("presence"), penalty("dry")]}, False),
+]
+
+
 @pytest.mark.parametrize(
-    ("family", "backend", "compile_"),
+    ("family", "backend", "compile_", "choice"),
     [
-        ("llama", attention.H2O(budget=12), "on"),
-        ("sliding", attention.Quest(budget=16, page=4, dense_layers=1), "on"),
-        ("qwen3", attention.SnapKV(budget=13), "on"),
-        ("qwen3", attention.SnapKV(budget=13), "off"),
-        ("llama", attention.InfLLM(budget=24, block=4), "off"),
+        ("llama", attention.H2O(budget=12), "on", 0),
+        ("sliding", attention.Quest(budget=16, page=4, dense_layers=1), "on", 1),
+        ("qwen3", attention.SnapKV(budget=13), "on", 2),
+        ("llama", attention.Full(), "on", 3),
+        ("llama", attention.Sink(budget=12), "on", 4),
+        ("qwen3", attention.SnapKV(budget=13), "off", 1),
+        ("llama", attention.InfLLM(budget=24, block=4), "off", 1),
     ],
 )
-def test_a_run_is_the_same_on_the_device(family: str, backend: Any, compile_: str) -> None:
+def test_a_run_is_the_same_on_the_device(
+    family: str, backend: Any, compile_: str, choice: int
+) -> None:
     """Rows end and newcomers take their places; the host looks one step late."""
     model, tokenizer = build_model(family, torch.float32), build_tokenizer()
-    prompts = [[5, 6, 7], [9] * 12, [30], [1, 2, 3, 4, 5, 6, 7, 8]]
-    rows = requests_of(prompts, max_new_tokens=[22, 7, 1, 14])
-    options = {"backend": backend, "batch_size": 3, "check_every": 10, "temperature": 0.7}
+    prompts = [[5, 6, 7], [9] * 12, [30], [1, 2, 3, 4, 5, 6, 7, 8], [4, 9]]
+    rows = requests_of(prompts, max_new_tokens=[22, 7, 1, 14, 9])
+    chosen, in_graph = CHOICES[choice]
+    options = {"backend": backend, "batch_size": 3, "check_every": 10} | chosen
     plain = lil.decode(model, tokenizer, rows, engine="torch", compile="off", **options)
+    scores = DecodeLoop._decode
     with (
         on_a_cpu(),
         watched() as guard,
         warnings.catch_warnings(),
+        mock.patch.object(lz, "fused_on", return_value=True),
         mock.patch.object(gpu, "attend", wraps=gpu.attend) as attend,
+        mock.patch.object(DecodeLoop, "_decode", autospec=True, side_effect=scores) as scored,
     ):
         warnings.simplefilter("error", CompileWarning)
         mine = lil.decode(model, tokenizer, rows, engine="triton", compile=compile_, **options)
     assert guard.steps > 20
     assert attend.called
+    assert scored.call_count == (0 if in_graph and compile_ == "on" else guard.steps)
     for trace, other in zip(mine, plain, strict=True):
         for name in ("new_ids", "keys_kept_max", "keys_read_max", "keys_read_mean"):
             assert getattr(trace, name) == getattr(other, name), name
+        assert trace.to_dict()["signals"] == near(other.to_dict()["signals"], 1e-3)

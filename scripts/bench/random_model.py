@@ -19,6 +19,15 @@ SHAPES: dict[str, dict[str, Any]] = {
         "vocab_size": 151_936,
         "tie_word_embeddings": True,
     },
+    "llama-8b": {
+        "hidden_size": 4096,
+        "intermediate_size": 14_336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128_256,
+        "tie_word_embeddings": False,
+    },
     "qwen2-0.5b": {
         "hidden_size": 896,
         "intermediate_size": 4864,

@@ -17,6 +17,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -89,16 +90,19 @@ def stages(quick: bool) -> list[Stage]:
     """All, what is right first, then what is measured; a short loan gives the most."""
     fewer = ("--quick",) if quick else ()
     pytest = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", "-m", "")
-    bench = ("scripts/bench/attention_speed.py", "--device", "cuda", "--dtype", "bfloat16")
-    points = ("--contexts", "4096,32768", "--batches", "1,16", "--steps", "32", "--json")
-    graphs = ("scripts/bench/graphed_step.py", "--batches", "1,8,32", "--json")
-    kernels = ("scripts/checks/check_triton.py", "--device", "cuda")
+    kernels = ("tests/attention/test_gpu.py", "tests/attention/test_gpu_choice.py")
+    step, large = ("scripts/bench/gpu_step.py", "--json"), ("--shape", "llama-8b")
+    cells = "8x8192,32x8192" if quick else "8x8192,32x8192,1x8192,8x32768"
+    sweep = "sweep --dataset hard --limit 25 --backend full,h2o,quest,sink,infllm --budget 256"
+    sweep += " --max-new-tokens 500 --cap 2x-full --no-figures --out"
+    out = tempfile.mkdtemp(prefix="gpu_check_")
     return [
-        Stage("kernels", (*kernels, *fewer), 300, ("triton",)),
-        Stage("whole runs", ("scripts/checks/check_devices.py", *fewer), 300),
-        Stage("layer", (*bench, *points), 200, json=True),
-        Stage("captured steps", graphs, 300, json=True),
-        Stage("engine tests", (*pytest, "tests/attention/test_engines.py"), 300, ("pytest",)),
+        Stage("kernels", (*pytest, *kernels), 150, ("pytest", "triton")),
+        Stage("whole runs", ("scripts/checks/check_devices.py", *fewer), 120),
+        Stage("steps, 1.5B", (*step, "--cells", cells, "--fill"), 120, json=True),
+        Stage("steps, 8B", (*step, *large, "--cells", "8x8192,32x8192"), 100, json=True),
+        Stage("sweep", ("-m", "experiments.cli", *sweep.split(), out), 120),
+        Stage("engine tests", (*pytest, "tests/attention/test_engines.py"), 100, ("pytest",)),
         Stage(
             "paged kernel",
             (*pytest, "-k", "outputs", "tests/lil/serving/test_flash_layers.py"),

@@ -301,16 +301,16 @@ class AttentionCache(StateCache):
             if self._step is not None:
                 self._idle()
             rows = self._rows if self.layers else self._rows.before(len(q))
-            step = open_step(q, mask, position_ids, rows, self.columns, self._drafts, self._dense)
+            opened = open_step(q, mask, position_ids, rows, self.columns, self._drafts, self._dense)
             self._rows, self._drafts, self._done = rows, 0, 0
             if self._beyond is not None:
                 self._rows = rows._replace(beyond=self._beyond)
-            self._stepping = step.decode and not step.idle and self.refusal is None
+            self._stepping = opened.decode and not opened.idle and self.refusal is None
             if self._stepping:
-                self._prepare(step, step.rows)
+                self._prepare(opened, opened.rows)
             elif self.counts is not None:
                 self.release()
-            self._step = step
+            self._step = opened
         step, counts = self._step, self.counts
         if step is None or index != self._done:
             raise RuntimeError(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
@@ -18,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from attention.engines.gpu import DeviceCounts
-from attention.patching.attention_op import CALL
+from attention.patching.attention_op import CALL, constants
 from attention.patching.cache import AttentionCache
 from attention.patching.decode_step import DecodeStep, NotCompiled, Then, probe
 from attention.patching.program import Program
@@ -100,26 +101,6 @@ def padded(rows: int) -> int:
     return -(-rows // unit) * unit
 
 
-class _Weight(NamedTuple):
-    """A tensor of the model that graphs read at its address.
-
-    Attributes:
-        holder: a module's parameters or buffers by name.
-        tensor: itself, no alias: where a model is moved its memory is let go.
-        address: of its memory when it was bound.
-    """
-
-    holder: Mapping[str, Any]
-    name: str
-    tensor: Tensor
-    address: int
-
-    @property
-    def replaced(self) -> bool:
-        now = self.holder.get(self.name)
-        return now is None or now.data_ptr() != self.address
-
-
 class _Region(NamedTuple):
     """A captured step: its graph, the tokens that it reads, (R, 1), scores and states.
 
@@ -148,8 +129,7 @@ class CapturedStep(DecodeStep):
 
     def __init__(self, model: PreTrainedModel, graphs: Graphs, states: tuple[str, ...]) -> None:
         self.seconds, self.states, self.graphs = 0.0, states, graphs
-        self._program, self._holders = Program(model, states), _holders(model)
-        self._weights: dict[str, _Weight] = {}
+        self._program, self._model = Program(model, states), weakref.ref(model)
         self._regions: WeakKeyDictionary[DeviceCounts, _Regions]
         self._stream: Any = None
         self._lock = threading.Lock()
@@ -158,17 +138,21 @@ class CapturedStep(DecodeStep):
     @property
     def stale(self) -> bool:
         """Whether a weight has other memory than when it was bound."""
-        return any(weight.replaced for weight in self._weights.values())
+        return self._addresses != {name: x.data_ptr() for name, x in self._read().items()}
+
+    def _read(self) -> dict[str, Tensor]:
+        """The model's tensors themselves: where it is moved, no alias holds their memory."""
+        model = self._model()
+        now = {} if model is None else constants(model)
+        return {name: now[name] for name in self._program.weights if name in now}
 
     def _bind(self) -> None:
         """Take the model's tensors as they are now."""
-        self._weights, self._regions = {}, WeakKeyDictionary()
+        self._weights, self._regions = self._read(), WeakKeyDictionary()
         for name, exported in self._program.weights.items():
-            holder, key = self._holders[name]
-            now = holder.get(key)
-            if now is None or not _alike(exported, now):
+            if name not in self._weights or not _alike(exported, self._weights[name]):
                 raise NotCompiled(f"{name} was replaced by another kind of tensor")
-            self._weights[name] = _Weight(holder, key, now, now.data_ptr())
+        self._addresses = {name: x.data_ptr() for name, x in self._weights.items()}
 
     def follows(self, cache: AttentionCache) -> bool:
         return cache.refusal is None
@@ -208,9 +192,7 @@ class CapturedStep(DecodeStep):
         self, cache: AttentionCache, counts: DeviceCounts, rows: int, then: Then | None
     ) -> _Region:
         ids = torch.zeros(rows, 1, dtype=torch.int64, device=counts.device)
-        layers, values = cache.layers, {n: weight.tensor for n, weight in self._weights.items()}
-        values |= self._program.extra
-        states = 0
+        layers, values, states = cache.layers, self._weights | self._program.extra, 0
 
         def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float, at: int, _: object) -> Tensor:
             return layers[at].step(q, k, v, scaling, counts)
@@ -237,15 +219,6 @@ class CapturedStep(DecodeStep):
             counts.live.copy_(live)
         traces = [layer.traces for layer in layers]
         return _Region(graph, ids, outputs[:states], traces, values)
-
-
-def _holders(model: PreTrainedModel) -> dict[str, tuple[Mapping[str, Any], str]]:
-    """Where each of `constants(model)` is looked up again, without a reference to the model."""
-    holders: dict[str, tuple[Mapping[str, Any], str]] = {}
-    for at, module in model.named_modules(prefix="model", remove_duplicate=False):
-        for holder in (module._parameters, module._buffers):
-            holders |= {f"{at}.{name}": (holder, name) for name in holder}
-    return holders
 
 
 def _alike(left: Tensor, right: Tensor) -> bool:

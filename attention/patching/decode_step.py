@@ -70,14 +70,7 @@ class DecodeStep(ABC):
             InvalidValue: a cache of a closed block, or what `AttentionCache.attend` refuses.
             NotCompiled: it cannot be made for so many rows; the cache is as it was.
         """
-        return self.read(cache, ids, positions)[0]
-
-    def read(
-        self, cache: AttentionCache, ids: Tensor, positions: Tensor
-    ) -> tuple[Tensor, Sequence[Tensor]]:
-        """The same scores, and what the modules of `states` put out, (B, hidden size) each."""
-        (scores,), states = self.followed(cache, ids, positions)
-        return scores, states
+        return self.followed(cache, ids, positions)[0][0]
 
     def follows(self, _cache: AttentionCache) -> bool:
         """Whether a step of this cache is one graph, which can hold what follows."""
@@ -86,7 +79,8 @@ class DecodeStep(ABC):
     def followed(
         self, cache: AttentionCache, ids: Tensor, positions: Tensor, then: Then | None = None
     ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """What `then` makes of the scores, or the scores alone, and the states.
+        """What `then` makes of the scores, or the scores alone; what the modules of `states` put
+        out, (B, hidden size) each.
 
         Args:
             cache, ids, positions: as in a call.

@@ -574,3 +574,17 @@ def test_a_run_is_the_same_on_the_device(
         for name in ("new_ids", "keys_kept_max", "keys_read_max", "keys_read_mean"):
             assert getattr(trace, name) == getattr(other, name), name
         assert trace.to_dict()["signals"] == near(other.to_dict()["signals"], 1e-3)
+
+
+def test_weights_are_the_models_own() -> None:
+    """Changed in place they are read as they are; in other memory they are captured anew."""
+    with captured(attention.Full(), layers=1) as both:
+        both.decode(2)
+        mlps = [model.model.layers[0].mlp for model in both.models]
+        for mlp in mlps:
+            mlp.up_proj.weight.mul_(-1)
+        both.decode(2)
+        for mlp in mlps:
+            mlp.down_proj.weight.data = -mlp.down_proj.weight.data
+        both.cache = both.cache.clone()
+        both.decode(2)

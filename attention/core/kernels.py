@@ -40,6 +40,11 @@ def prompt_attention_left_out() -> Iterator[None]:
         _LEFT_OUT.reset(outer)
 
 
+def prompts_are_read() -> bool:
+    """Whether prompts are attended to in this thread."""
+    return not _LEFT_OUT.get()
+
+
 def accumulator(dtype: torch.dtype) -> torch.dtype:
     """What sums are kept in: float64 for float64, else float32 (bf16 sums stop growing at 256)."""
     return torch.float64 if dtype == torch.float64 else torch.float32
@@ -112,7 +117,7 @@ def dense(
     Returns:
         (B, T, Hq, D).
     """
-    if _LEFT_OUT.get():
+    if not prompts_are_read():
         return q.transpose(1, 2)
     if sink_logits is not None:  # the fused kernel has no place for them
         return dense_with_mass(q, k, v, scaling, last, None, None, sink_logits, window)[0]
@@ -193,7 +198,7 @@ def dense_with_mass(
     B, Hq, T, D = q.shape
     Hkv, S = k.shape[1:3]
     G, wide = Hq // Hkv, accumulator(q.dtype)
-    if _LEFT_OUT.get():
+    if not prompts_are_read():
         return q.transpose(1, 2), torch.rand(B, Hkv, G, S, dtype=wide, device=q.device)
     out = q.new_empty(B, T, Hq, v.shape[-1])
     mass = torch.zeros(B, Hkv, G, S, dtype=wide, device=q.device)

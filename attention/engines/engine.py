@@ -12,7 +12,9 @@ from torch.nn import functional
 
 from attention.core.kernels import (
     BLOCK_ELEMENTS,
+    accumulator,
     added,
+    dense_with_mass,
     hide,
     logits,
     over_group,
@@ -146,6 +148,25 @@ class Engine(ABC):
         mass[:, :, : occupancy.most] += added(probs, 2)
         return out
 
+    def dense_with_mass(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scaling: float,
+        last: Tensor,
+        square: bool,  # noqa: ARG002
+        counts: Tensor | None,
+        band: int | None = None,
+        sink_logits: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """A prompt's output, and the probability that each slot received.
+
+        Args:
+            square: as in `attention.core.kernels.dense`, all others as in its `dense_with_mass`.
+        """
+        return dense_with_mass(q, k, v, scaling, last, counts, band, sink_logits)
+
     def put(self, slots: Slots, at: Tensor, new: Tensor | None) -> None:
         """Overwrite one slot of each row and head.
 
@@ -208,7 +229,9 @@ class Engine(ABC):
     ) -> tuple[Tensor, Tensor]:
         """The probability of every slot, and what `likeliest` ranks by, (B, H, S) each."""
         B, H, M, _ = qkv.q.shape
-        queries, keys = qkv.q.flatten(0, 1), qkv.k.flatten(0, 1)[:, : occupancy.most]
+        wide = accumulator(qkv.k.dtype)  # in bfloat16 slots would tie
+        queries = qkv.q.flatten(0, 1).to(wide)
+        keys = qkv.k.flatten(0, 1)[:, : occupancy.most].to(wide)
         scores = hide(logits(queries, keys), occupancy.hidden)
         probs = softmax(scores, spread(qkv.sink_logits, queries)).view(B, H, M, -1)
         weight = over_group(probs, "max" if largest else "sum", 2)
@@ -237,9 +260,10 @@ class Engine(ABC):
             Numbers and worth of pages, (B, H, k); minus infinity where fewer competed.
         """
         (B, H, M, E), Hkv = q.shape, summaries.shape[1]
-        most = summaries[:, :, : competing.most].flatten(0, 1)
+        wide = accumulator(summaries.dtype)  # in bfloat16 pages would tie
+        most = summaries[:, :, : competing.most].flatten(0, 1).to(wide)
         # Of many keys logits come transposed, so heads are put together when their queries are.
-        score = logits(q.reshape(B * Hkv, -1, E), most).view(B, Hkv, H // Hkv, M, -1)
+        score = logits(q.to(wide).reshape(B * Hkv, -1, E), most).view(B, Hkv, H // Hkv, M, -1)
         score = score.amax(3).flatten(1, 2)
         if narrow:
             score = score.to(torch.float32)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.core.kernels import dense, dense_with_mass, group
+from attention.core.kernels import dense, group
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
 from attention.engines import QKV, gpu
@@ -142,12 +142,12 @@ class Evicting(Bounded):
         keys, values = self.k.data, self.v.data
         last = step.last_visible(stored_tokens, "evicting")
         sink_logits = self.geometry.sink_logits
+        square = not stored_tokens.any() and not step.padded
         if type(self).learn is Evicting.learn:
-            square = not stored_tokens.any() and not step.padded
             out = dense(q, keys, values, scaling, last, square, sink_logits=sink_logits)
         else:
-            out, mass = dense_with_mass(
-                q, keys, values, scaling, last, self.counts(step), sink_logits=sink_logits
+            out, mass = self.geometry.engine.dense_with_mass(
+                q, keys, values, scaling, last, square, self.counts(step), sink_logits=sink_logits
             )
             self.learn(mass, step)
         self.cut(total, step)

@@ -44,7 +44,7 @@ class QuestLayer(Paged):
         return torch.cat((k, -k), dim=-1)
 
     def products(self, q: Tensor) -> Tensor:
-        signed = torch.cat((q, -q), dim=-1).relu_()
+        signed = torch.cat((q, -q), dim=-1).relu_().to(self.geometry.wide)
         if self.gqa == "query_head":
             return signed.flatten(1, 2)[:, :, None]
         # A mean ranks as its sum does.

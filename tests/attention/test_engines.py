@@ -173,6 +173,48 @@ def test_best_pages(engine: Engine, dtype, Hkv, H, M, P, k) -> None:
             assert all(0 <= page < P for page, _ in pairs)
 
 
+@on_the_cpu
+@pytest.mark.parametrize("name", ["torch", "cpp"])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        attention.Quest(budget=16, page=2, dense_layers=0),
+        attention.Quest(budget=16, page=2, dense_layers=0, gqa="max"),
+        attention.Oracle(budget=8),
+    ],
+)
+def test_a_model_in_bfloat16_is_ranked_in_float32(
+    name: str, backend: attention.Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As loops in float64 rank; in bfloat16 many pages tie, and the oldest of them would win."""
+    require_support(ENGINES[name], torch.bfloat16)
+    kind, compared = backend.layer_class, 0
+    choose, page = kind.choose, getattr(backend, "page", 1)
+
+    def checked(self, q, step):
+        nonlocal compared
+        choice, n = choose(self, q, step), step.longest
+        for h, queries in enumerate(q[0].double()):
+            keys = self.k.data[0, h, :n].double()
+            if page == 1:
+                each = (queries @ keys.T).softmax(-1).sum(0)
+            else:
+                bounds = [(x.amax(0), x.amin(0)) for x in keys.split(page)]
+                each = torch.stack([torch.maximum(queries * a, queries * b) for a, b in bounds], 1)
+                each = each.sum(-1).amax(0) if backend.gqa == "max" else each.sum((0, 2))
+            last = len(each) - 1
+            best = each[:last].argsort(descending=True)[: backend.budget // page - 1]
+            assert sorted(choice.pages[0, h].tolist()) == [*sorted(best.tolist()), last]
+            compared += 1
+        return choice
+
+    monkeypatch.setattr(kind, "choose", checked)
+    model = tiny_model(1, dtype=torch.bfloat16)
+    with torch.no_grad(), backend.on(model, name) as cache:
+        follow(model, cache, [text(30, seed=3)], text(40, seed=4)[None])
+    assert compared == 80
+
+
 # What each instruction set can run as well.
 RUNS = {"AVX512": [*cpp.BUILDS.values(), cpp.FOR_ALL], "AVX2": [cpp.BUILDS["AVX2"], cpp.FOR_ALL]}
 

@@ -21,7 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import attention
 import lil
-from attention.engines import gpu
+from attention.core.kernels import dense_with_mass
+from attention.engines import ENGINES, gpu
 from attention.engines.gpu import interpreted
 from attention.patching.captured import padded
 from attention.patching.compiled import compiled
@@ -313,6 +314,32 @@ def test_programs_in_any_order_give_the_same_bits(order: str) -> None:
     straight = bits()
     with interpreting(ORDERS[order]):
         assert all(torch.equal(x, y) for x, y in zip(straight, bits(), strict=True))
+
+
+@pytest.mark.parametrize(("band", "sinks"), [(None, False), (7, False), (None, True)])
+@pytest.mark.parametrize("past", [[0, 0, 0], [9, 0, 4]])
+def test_prompts_give_the_mass_of_the_plain_form(
+    band: int | None, sinks: bool, past: list[int]
+) -> None:
+    """Rows of other lengths, of which some are padded; no probability is written."""
+    draw, T, own = torch.Generator().manual_seed(1), 21, [21, 13, 1]
+    before, new = torch.tensor(past)[:, None], torch.tensor(own)[:, None]
+    S = int((before + new).max())
+    q, k, v = (
+        torch.randn(3, heads, n, 16, generator=draw) for heads, n in ((4, T), (2, S), (2, S))
+    )
+    last = (before + new - T + torch.arange(T)).clamp_min(0)
+    counts, logits = torch.arange(T) >= T - new, torch.randn(4, generator=draw) if sinks else None
+    due = dense_with_mass(q, k, v, 0.3, last, counts, band, logits)
+    given = ENGINES["triton"].dense_with_mass(q, k, v, 0.3, last, False, counts, band, logits)
+    for mine, plain in ((given[0][counts], due[0][counts]), (given[1], due[1])):
+        torch.testing.assert_close(mine, plain, atol=2e-6, rtol=1e-5)
+    assert given[0].isfinite().all()  # of padding, too
+    square = torch.arange(T)[None]
+    due = dense_with_mass(q, k[:, :, :T], v[:, :, :T], 0.3, square, None, band, logits)
+    plain = q, k[:, :, :T], v[:, :, :T], 0.3, square
+    given = ENGINES["triton"].dense_with_mass(*plain, True, None, band, logits)
+    torch.testing.assert_close(given, due, atol=2e-6, rtol=1e-5)
 
 
 # Methods, end to end

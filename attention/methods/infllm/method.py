@@ -27,7 +27,6 @@ from attention.contract import (
     check_choice,
     check_int,
     choices,
-    dense_with_mass,
     fixed,
     group,
     rotate,
@@ -187,7 +186,7 @@ class InfLLMLayer(Blocks):
     def choose(self, far: Tensor, full: Counts, step: Step) -> tuple[Tensor, Tensor]:
         """Pages of each set, and the tokens to read of each, (B, sets, U)."""
         g, B, sets = self.geometry, step.rows, self.sets
-        summed = far.sum(2).view(B, sets, 1, -1).to(g.wide)
+        summed = far.to(g.wide).sum(2).view(B, sets, 1, -1)
         competing = step.holding(full, "blocks")
 
         def always() -> tuple[Tensor, Tensor]:
@@ -217,9 +216,10 @@ class InfLLMLayer(Blocks):
         past = step.past
         keys = step.join(self.in_order(self.far_k.data, self.near_k.data, past, True), past, k)
         values = step.join(self.in_order(self.far_v.data, self.near_v.data, past, False), past, v)
-        last = step.last_visible(past, "all")
-        out, grouped = dense_with_mass(
-            q, keys, values, scaling, last, step.real(), self.n_local, self.geometry.sink_logits
+        last, square = step.last_visible(past, "all"), not past.any() and not step.padded
+        sinks, engine = self.geometry.sink_logits, self.geometry.engine
+        out, grouped = engine.dense_with_mass(
+            q, keys, values, scaling, last, square, step.real(), self.n_local, sinks
         )
         mass = grouped.sum(2)
         self.make_room(step)

@@ -72,8 +72,7 @@ class Trace:
             number.
         speculation: with `DecodeOptions.speculate`: `rounds`, tokens `drafted`, `accepted` and
             `rejected`, keys read by drafts and checks (`draft_keys`, `check_keys`), and the most
-            bytes for drafts alone and for the checked cache (`draft_bytes`, `check_bytes`); else
-            None.
+            bytes of the checked cache (`check_bytes`); else None.
     """
 
     prompt_ids: tuple[int, ...]

@@ -13,7 +13,7 @@ from lil.compression.matching import EMPTY
 from lil.decoding.lane import Lane
 from lil.decoding.sampling import Sampler
 from lil.hidden_states import margins
-from lil.penalties import LZRows, Penalty
+from lil.penalties import LZRows, Penalty, padded
 
 
 def widened(logits: Tensor) -> Tensor:
@@ -182,6 +182,4 @@ def _histories(rows: Sequence[Lane], penalty: Penalty, device: torch.device) -> 
         ]
         for row in rows
     ]
-    most = max(map(len, histories))
-    padded = [[EMPTY] * (most - len(history)) + history for history in histories]
-    return devices.put(padded, device, torch.int64)
+    return padded(histories, device)

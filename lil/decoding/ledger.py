@@ -87,16 +87,6 @@ class Ledger:
         for total in (totals.bytes_peak, totals.bytes_now, totals.bytes_at_start):
             total[at] = spent.bytes
 
-    def hold_more(self, places: Sequence[int], amount: Numbers) -> None:
-        """New rows hold so many bytes besides, in another cache."""
-        for total in (self._totals.bytes_peak, self._totals.bytes_now, self._totals.bytes_at_start):
-            total[list(places)] += amount
-
-    def reach(self, amount: Numbers) -> None:
-        """All rows (B,) held so many bytes for a while, more than behind the step."""
-        most = self._totals.bytes_peak
-        np.maximum(most, amount, out=most)
-
     def add(
         self,
         spent: StepCost,

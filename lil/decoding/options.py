@@ -97,20 +97,11 @@ class DecodeOptions:
         if self.speculate:
             self._check_speculation()
 
-    @property
-    def drafts_in_place(self) -> bool:
-        """Whether the backend drafts over the keys that full attention checks with."""
-        return self.backend.keeps_all
-
     def _check_speculation(self) -> None:
         backend = self.backend
-        for item in self.detectors:
-            if not (item.action.ends or backend.rewindable):
-                allowed = (
-                    f"0 under {backend.name} with {item.action.name}: it goes on from a token "
-                    "inside a round, to which this method cannot go back"
-                )
-                raise InvalidValue("speculate", self.speculate, allowed)
+        if not (backend.keeps_all and backend.rewindable):
+            allowed = f"0 under {backend.name}, which cannot take back what drafts made it drop"
+            raise InvalidValue("speculate", self.speculate, allowed + " or count")
         for item in (*self.detectors, *self.probes):
             if item.signals:
                 allowed = f"0 with {item.name}, which reads the states of each step"

@@ -9,6 +9,7 @@ from attention.registry import Registry
 from lil.penalties._history import Penalty as Penalty
 from lil.penalties._history import ScoreChange as ScoreChange
 from lil.penalties._history import StatefulPenalty as StatefulPenalty
+from lil.penalties._history import padded as padded
 from lil.penalties._history import working_dtype as working_dtype
 from lil.penalties._lz_rows import LZRows as LZRows
 from lil.penalties.dry import DRYPenalty as DRYPenalty

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
+from attention.core import devices
 from attention.errors import InvalidValue, check_flag, check_int
 from attention.identity import named
 from attention.spec import Aliases
@@ -263,6 +264,13 @@ class StatefulPenalty(Penalty):
 
     @abstractmethod
     def apply(self, memory: Any, scores: Tensor) -> Tensor: ...
+
+
+def padded(histories: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """Histories (B, n), right-aligned with `EMPTY` before short ones."""
+    longest = max(map(len, histories))
+    rows = [[EMPTY] * (longest - len(history)) + list(history) for history in histories]
+    return devices.put(rows, device, torch.int64)
 
 
 def emptied(history: Tensor, lengths: Tensor) -> Tensor:

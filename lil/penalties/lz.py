@@ -14,8 +14,7 @@ from attention.core import devices
 from attention.errors import InvalidValue, check_choice, check_int, check_number
 from lil.compression.matching import EMPTY, Matcher
 from lil.penalties._history import Penalty, ScoreChange, StatefulPenalty, token_ids, working_dtype
-from lil.penalties._lz_rows import LZRows, fused_on
-from lil.penalties._lz_state import FORMULAS, LZParameters, extension
+from lil.penalties._lz_rows import FORMULAS, LZParameters, LZRows, extension, fused_on
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attention.core import devices
 from lil.compression.matching import EMPTY, Matcher
-from lil.penalties import LZRows, Penalty
+from lil.penalties import LZRows, Penalty, padded
 
 
 @dataclass(eq=False)
@@ -169,13 +169,6 @@ class PenaltyGroup:
         if any(grown):
             live = None if all(grown) else devices.put(list(grown), newest.device)
             self._memory = self._penalty.push(self._memory, newest, live)
-
-
-def padded(histories: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """Histories (B, n), right-aligned with `EMPTY` before short ones."""
-    longest = max(map(len, histories))
-    rows = [[EMPTY] * (longest - len(history)) + list(history) for history in histories]
-    return devices.put(rows, device, torch.int64)
 
 
 def _index(indices: Sequence[int], like: Tensor) -> Tensor:

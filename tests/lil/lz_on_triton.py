@@ -15,8 +15,7 @@ from torch import Tensor
 from lil import LZPenalty
 from lil.compression.matching import EMPTY
 from lil.penalties import lz
-from lil.penalties._lz_rows import LZRows
-from lil.penalties._lz_state import FORMULAS
+from lil.penalties._lz_rows import FORMULAS, LZRows
 
 STEPS = 30
 

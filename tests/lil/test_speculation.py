@@ -24,9 +24,6 @@ DRAFTERS = {
     "quest": attention.get("quest", budget=16, page=4, dense_layers=0),
     "quest, one dense layer": attention.get("quest", budget=8, page=4, dense_layers=1),
     "oracle": attention.get("oracle", budget=4),
-    "infllm": attention.get("infllm", budget=24, block=4),
-    "h2o": attention.get("h2o", budget=16),
-    "sink": attention.get("sink", budget=12, sinks=2),
 }
 
 
@@ -79,7 +76,7 @@ def test_what_is_drawn_is_what_full_attention_draws(name, small, tokenizer):
     assert [fields(trace) for trace in other] != [fields(trace) for trace in plain]
 
 
-@pytest.mark.parametrize("name", ["quest", "infllm", "h2o"])
+@pytest.mark.parametrize("name", ["quest", "oracle"])
 def test_penalties_see_the_tokens_they_would_see(name, small, tokenizer):
     penalties = [penalty(case) for case in CASES]
     plain, drafted = pair(small, tokenizer, 4, DRAFTERS[name], penalties=penalties)
@@ -124,11 +121,9 @@ def test_what_cannot_be_checked_is_refused(small, tokenizer):
     def decode(**options: Any) -> None:
         lil.decode(small, tokenizer, PROMPTS, speculate=2, **options)
 
-    for name in ("infllm", "h2o"):
-        with pytest.raises(InvalidValue, match=f"0 under {name} with regenerate"):
-            decode(backend=DRAFTERS[name], detectors=[STOPS["regenerate"]])
-    with pytest.raises(InvalidValue, match="keeps every key: h2o"):
-        decode(backend=DRAFTERS["h2o"], detectors=[STOPS["densify"]])
+    for name in ("h2o", "infllm"):
+        with pytest.raises(InvalidValue, match=f"0 under {name}, which cannot take back"):
+            decode(backend=attention.get(name, budget=32))
     with pytest.raises(InvalidValue, match="0 with margin"):
         decode(backend=DRAFTERS["quest"], probes=[lil.Margin(below=9.0, end=WORDS[7])])
     for wrong in (-1, 1.5, "two"):

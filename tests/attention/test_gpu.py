@@ -555,8 +555,8 @@ MARGIN = lil.Margin(below=0.9, end=WORDS[7])
 CHOICES = [
     ({"probes": [MARGIN], "detectors": [lil.Budget(60)]}, True),
     ({**SAMPLED, "probes": [MARGIN]}, True),
-    ({"penalties": [penalty("presence_window"), penalty("frequency", pad_token_id=9)]}, True),
-    ({**SAMPLED, "penalties": [penalty("lz derived"), penalty("repetition")]}, True),
+    ({"penalties": [penalty("presence_window", pad_token_id=9)]}, True),
+    ({**SAMPLED, "penalties": [*map(penalty, ("lz rate", "frequency", "repetition"))]}, True),
     ({**SAMPLED, "penalties": [penalty("presence"), penalty("dry")]}, False),
 ]
 

@@ -6,7 +6,6 @@ from .methods import names as names
 from .methods.controls.noise import Noise as Noise
 from .methods.controls.oracle import Oracle as Oracle
 from .methods.controls.random import Random as Random
-from .methods.controls.uniform import Uniform as Uniform
 from .methods.full import Full as Full
 from .methods.h2o import H2O as H2O
 from .methods.infllm import InfLLM as InfLLM
@@ -40,7 +39,6 @@ __all__ = [
     "RowStats",
     "Sink",
     "SnapKV",
-    "Uniform",
     "Window",
     "get",
     "names",

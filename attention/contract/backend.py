@@ -33,8 +33,8 @@ class Backend(ABC):
     Attributes:
         name: key in the registry.
         source: one line saying where the method comes from.
-        role: "method"; "control", a bound or a known defect that methods are held against; "null",
-            which changes nothing but chance.
+        role: "method"; "control", a bound that methods are held against; "null", which changes
+            nothing but chance.
         version: raised where the same parameters give other tokens than before.
         least_budget: the smallest budget.
         aliases: parameters that say the same, in groups: a later one takes the others' place.

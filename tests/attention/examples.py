@@ -13,7 +13,6 @@ BACKENDS: tuple[attention.Backend, ...] = (
     attention.H2O(budget=15, heavy=9, gqa="max"),
     attention.H2O(budget=14, score_from_prefill=False, dense_layers=1),
     attention.H2O(budget=15, gqa="query_head"),
-    attention.Uniform(budget=16, dense_layers=1),
     attention.Noise(noise=0.2, seed=3),
     attention.Quest(budget=16, page=4, dense_layers=0),
     attention.Quest(budget=18, page=3, dense_layers=1, gqa="query_head"),
@@ -32,5 +31,5 @@ BACKENDS: tuple[attention.Backend, ...] = (
 )
 FIRST = tuple({b.name: b for b in reversed(BACKENDS)}.values())  # one of every method
 KEEP_ALL = tuple(
-    b for b in BACKENDS if b.name in ("full", "quest", "infllm", "oracle", "uniform", "noise")
+    b for b in BACKENDS if b.name in ("full", "quest", "infllm", "oracle", "noise")
 )

@@ -18,7 +18,6 @@ RIGHT: dict[str, dict[str, Any]] = {
     "noise": {},
     "full": {},
     "h2o": {"budget": 8},
-    "uniform": {"budget": 8},
     "infllm": {"budget": 64},
     "oracle": {"budget": 8},
     "quest": {"budget": 32},
@@ -37,7 +36,6 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
         *({"budget": 1}, {"budget": "8"}, {"heavy": 8}, {"heavy": -1}, {"gqa": "median"}),
         *({"gqa": "kv_head"}, {"score_from_prefill": 0}, {"dense_layers": -1}, {"keep_prompt": 1}),
     ),
-    "uniform": ({"budget": 0}, {"dense_layers": -1}),
     "infllm": (
         *({"budget": 15}, {"block": 0}, {"n_local": 0}, {"repr_topk": 0}, {"n_init": 1.5}),
         *({"n_local": 40, "budget": 64}, {"topk": 99, "budget": 64}, {"selection": "head"}),
@@ -95,7 +93,6 @@ def test_what_is_not_given_follows_from_the_budget() -> None:
     assert params("h2o", "heavy", 8, 9) == [4, 4]
     assert params("random", "recent", 64, 5) == [30, 1]
     assert params("snapkv", "window", 4, 64, 1024) == [1, 16, 32]
-    assert attention.Uniform(budget=16).dense_layers == attention.H2O(budget=16).dense_layers
     # How many tokens rkv and snapkv drop at once.
     assert [interval(b) for b in (4, 64, 512, 1024)] == [1, 16, 128, 128]
 

@@ -11,7 +11,7 @@ import attention
 from attention.testing import ContractBroken, check
 
 #: Checks that controls break on purpose: they weigh or read what a method must not.
-BROKEN_ON_PURPOSE = {"uniform": ["softmax", "counts"], "noise": ["softmax", "prefill"]}
+BROKEN_ON_PURPOSE = {"noise": ["softmax", "prefill"]}
 
 
 @pytest.mark.parametrize("backend", FIRST, ids=str)

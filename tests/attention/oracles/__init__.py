@@ -20,7 +20,6 @@ from .rkv import RKVLayer
 from .sink import SinkLayer
 from .snapkv import SnapKVLayer
 from .tova import TOVALayer
-from .uniform import UniformLayer
 from .window import WindowLayer
 
 METHODS: dict[str, type[Layer]] = {
@@ -36,7 +35,6 @@ METHODS: dict[str, type[Layer]] = {
     "raas": RaaSLayer,
     "rkv": RKVLayer,
     "snapkv": SnapKVLayer,
-    "uniform": UniformLayer,
     "noise": NoiseLayer,
 }
 

@@ -25,7 +25,6 @@ FURTHER_BUDGETS = {
     "raas": (32, 64),
     "rkv": (11, 12, 33),
     "snapkv": (4, 5, 33),
-    "uniform": (1, 16),
 }
 # Options and sizes besides the defaults, each with a budget.
 FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -48,8 +47,6 @@ FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("snapkv", {"budget": 32, "gqa": "mean"}),
     ("snapkv", {"budget": 32, "gqa": "max", "window": 1, "kernel": 1}),
     ("snapkv", {"budget": 24, "window": 5, "kernel": 7}),
-    ("uniform", {"budget": 32, "dense_layers": 0}),
-    ("uniform", {"budget": 32, "dense_layers": 1}),
     ("noise", {"noise": 0.3}),
     ("noise", {"noise": 0.01, "seed": 5_000_000_000}),
     ("sink", {"budget": 16, "positions": "absolute"}),
@@ -137,8 +134,6 @@ def further_variants() -> list[Variant]:
     for method, budgets in FURTHER_BUDGETS.items():
         for budget in budgets:
             params: dict[str, Any] = {"budget": budget}
-            if method == "uniform":
-                params["dense_layers"] = 1
             if method == "snapkv" and budget == 4:
                 params["kernel"] = 1  # 5 would average over all three candidates: always ties
             result.append(further(method, params))

@@ -132,11 +132,6 @@ def snapkv(draw: Draw, **fixed: Any) -> attention.Backend:
 
 
 @st.composite
-def uniform(draw: Draw) -> attention.Backend:
-    return attention.Uniform(budget=draw(budgets(1)), dense_layers=0)
-
-
-@st.composite
 def noise(draw: Draw) -> attention.Backend:
     noise, seed = draw(st.sampled_from((1e-3, 0.25, 1.0))), draw(st.integers(0, 1 << 33))
     return attention.Noise(noise=noise, seed=seed)
@@ -186,11 +181,10 @@ BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
     "raas": raas,
     "rkv": partial(keeping, rkv),
     "snapkv": partial(keeping, snapkv),
-    "uniform": uniform,
     "noise": noise,
 }
 METHODS = tuple(BACKENDS)
 # Outputs of the others are the softmax over what is read, and nothing else.
 NOISELESS = tuple(x for x in METHODS if x != "noise")
-KEEP_ALL = ("full", "quest", "infllm", "oracle", "uniform", "noise")
+KEEP_ALL = ("full", "quest", "infllm", "oracle", "noise")
 EVICTING = tuple(x for x in METHODS if x not in KEEP_ALL)

@@ -22,7 +22,7 @@ from properties.cases import Case, cases, each
 from properties.feeding import Session, Shape, session
 from properties.holding import holds
 
-BUDGETED = tuple(x for x in METHODS if x not in ("full", "uniform", "noise"))
+BUDGETED = tuple(x for x in METHODS if x not in ("full", "noise"))
 
 
 def support(out: Tensor) -> list[list[list[int]]]:
@@ -33,7 +33,7 @@ def support(out: Tensor) -> list[list[list[int]]]:
 def layered(method: str) -> st.SearchStrategy[Case]:
     """Two or three layers, the first ones dense where the method leaves some so."""
     backend = BACKENDS[method]()
-    if method in ("h2o", "quest", "uniform"):
+    if method in ("h2o", "quest"):
         dense = st.integers(0, 1)
         backend = st.builds(lambda b, n: dataclasses.replace(b, dense_layers=n), backend, dense)
     return cases(backend, layers=st.integers(2, 3), reveal=True, prompt=40, steps=20, rows=3)
@@ -205,7 +205,7 @@ def promised(method: str) -> st.SearchStrategy[Case]:
     return cases(BACKENDS[method](), reveal=True, prompt=40, steps=20, rows=3)
 
 
-@holds(1, *each(tuple(x for x in NOISELESS if x != "uniform"), promised))
+@holds(1, *each(NOISELESS, promised))
 def test_positions_come_from_tokens_seen(case: Case) -> None:
     """Contract 5: outputs are the softmax over what was read, at the distances promised.
 

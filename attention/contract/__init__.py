@@ -21,6 +21,7 @@ from attention.core.step import Counts as Counts
 from attention.core.step import Step as Step
 from attention.engines import QKV as QKV
 from attention.engines import AttentionOutput as AttentionOutput
+from attention.engines.engine import mean_of_heaviest as mean_of_heaviest
 from attention.engines.gpu import DeviceCounts as DeviceCounts
 from attention.engines.gpu import Eviction as Eviction
 from attention.engines.gpu import Pages as Pages
@@ -46,5 +47,6 @@ from attention.layers.layer import check_prompt as check_prompt
 from attention.layers.layer import fixed as fixed
 from attention.layers.layer import row_lists as row_lists
 from attention.layers.paged import Paged as Paged
+from attention.layers.ring import Ring as Ring
 from attention.layers.selecting import Choice as Choice
 from attention.layers.selecting import Selecting as Selecting

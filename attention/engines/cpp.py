@@ -68,16 +68,6 @@ class CppEngine(Engine):
         return _attend(qkv, pages, None, counts, page, False, lse)
 
     def best_pages(
-        self, q: Tensor, summaries: Tensor, competing: Occupancy, k: int, *, narrow: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        k = min(k, competing.most)
-        pages = torch.empty((*q.shape[:2], k), dtype=torch.int64)
-        worth = torch.empty((*q.shape[:2], k), dtype=accumulator(summaries.dtype))
-        nothing = (0, 0, 0, None, None, None)
-        _best(q, summaries, competing, k, narrow, nothing, pages, worth)
-        return pages, worth
-
-    def pages_to_read(
         self,
         q: Tensor,
         summaries: Tensor,
@@ -89,12 +79,20 @@ class CppEngine(Engine):
         first: int = 0,
         narrow: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        k = min(k, competing.most)
+        (B, H, M, E), Hkv, k = q.shape, summaries.shape[1], min(k, competing.most)
+        q = q.to(accumulator(summaries.dtype)).contiguous()
+        if summaries.stride()[2:] != (E, 1):
+            summaries = summaries.contiguous()
         fixed, tokens = (x.contiguous() for x in always)
-        pages = torch.empty((*q.shape[:2], fixed.shape[1] + k), dtype=torch.int64)
+        A = fixed.shape[1]
+        pages = torch.empty((B, H, A + k), dtype=torch.int64)
         counts = torch.empty_like(pages)
-        read = (fixed.shape[1], page, first, _at(fixed), _at(tokens), _at(counts))
-        _best(q, summaries, competing, k, narrow, read, pages, None)
+        _operation(summaries.dtype).best(
+            B, H, Hkv, M, E, *summaries.stride()[:2], k, narrow, q.data_ptr(),
+            summaries.data_ptr(), competing.tensor.data_ptr(), A, page, first, fixed.data_ptr(),
+            tokens.data_ptr(), counts.data_ptr(), pages.data_ptr(), None,
+            torch.get_num_threads() if B * H * M * E * competing.most > _FEW else 1,
+        )  # fmt: skip
         return pages, counts
 
     def raise_to(self, slots: Slots, at: Tensor, new: Tensor, fresh: Tensor | None = None) -> None:
@@ -147,10 +145,7 @@ class CppEngine(Engine):
         )  # fmt: skip
         return out
 
-    def put(self, slots: Slots, at: Tensor, new: Tensor | None) -> None:
-        self.put_all(((slots, new),), at)
-
-    def put_all(self, arriving: Sequence[tuple[Slots, Tensor | None]], at: Tensor) -> None:
+    def put(self, arriving: Sequence[tuple[Slots, Tensor | None]], at: Tensor) -> None:
         sources: list[Tensor] = []
         addresses: list[int] = []
         for slots, new in arriving:
@@ -160,7 +155,7 @@ class CppEngine(Engine):
             elif new.dtype == data.dtype:
                 new = new.contiguous()
             else:
-                super().put(slots, at, new)
+                super().put(((slots, new),), at)
                 continue
             sources.append(new)  # until it has been copied
             addresses += (slots.width, stride, new.data_ptr(), data.data_ptr())
@@ -242,29 +237,6 @@ class CppEngine(Engine):
             worth.data_ptr(), position.data_ptr(), _at(stays), slot.data_ptr(),
         )  # fmt: skip
         return slot
-
-
-def _best(
-    q: Tensor,
-    summaries: Tensor,
-    competing: Occupancy,
-    k: int,
-    narrow: bool,
-    read: tuple[int, int, int, int | None, int | None, int | None],
-    pages: Tensor,
-    worth: Tensor | None,
-) -> None:
-    (B, H, M, E), Hkv = q.shape, summaries.shape[1]
-    q = q.to(accumulator(summaries.dtype)).contiguous()
-    if summaries.stride()[2:] != (E, 1):
-        summaries = summaries.contiguous()
-    row, head = summaries.stride()[:2]
-    work = B * H * M * E * competing.most
-    _operation(summaries.dtype).best(
-        B, H, Hkv, M, E, row, head, k, narrow,
-        q.data_ptr(), summaries.data_ptr(), competing.tensor.data_ptr(), *read, pages.data_ptr(),
-        _at(worth), torch.get_num_threads() if work > _FEW else 1,
-    )  # fmt: skip
 
 
 def _attend(

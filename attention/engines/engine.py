@@ -167,27 +167,18 @@ class Engine(ABC):
         """
         return dense_with_mass(q, k, v, scaling, last, counts, band, sink_logits)
 
-    def put(self, slots: Slots, at: Tensor, new: Tensor | None) -> None:
-        """Overwrite one slot of each row and head.
+    def put(self, arriving: Sequence[tuple[Slots, Tensor | None]], at: Tensor) -> None:
+        """Overwrite one slot of each row and head in several tensors of as many slots.
 
         Args:
-            at: which, as in `Slots.flat`, (B * H,).
-            new: what goes there, (B, H, 1, ...); None to empty the slots.
-        """
-        if new is None:
-            slots.flat.index_fill_(0, at, slots.fill)
-        else:
-            slots.flat.index_copy_(0, at, new.flatten(0, 2))
-
-    def put_all(self, arriving: Sequence[tuple[Slots, Tensor | None]], at: Tensor) -> None:
-        """`put` into several tensors of as many slots alike.
-
-        Args:
-            arriving: the tensors, and what goes into each.
-            at: as in `put`.
+            arriving: the tensors, and what goes into each, (B, H, 1, ...); None to empty the slots.
+            at: which slots, as in `Slots.flat`, (B * H,).
         """
         for slots, new in arriving:
-            self.put(slots, at, new)
+            if new is None:
+                slots.flat.index_fill_(0, at, slots.fill)
+            else:
+                slots.flat.index_copy_(0, at, new.flatten(0, 2))
 
     def carry(
         self, source: Slots, start: Tensor, target: Slots, end: Tensor, turn: Turn | None = None
@@ -242,9 +233,18 @@ class Engine(ABC):
         return weight, rank
 
     def best_pages(
-        self, q: Tensor, summaries: Tensor, competing: Occupancy, k: int, *, narrow: bool = False
+        self,
+        q: Tensor,
+        summaries: Tensor,
+        competing: Occupancy,
+        k: int,
+        always: tuple[Tensor, Tensor],
+        page: int,
+        *,
+        first: int = 0,
+        narrow: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """The k pages worth most to each set of queries, in any order.
+        """The k pages worth most to each set of queries, and pages that are always read.
 
         Among equals the lower number wins. A page's worth is the largest product of its summary
         with a query of the set.
@@ -254,10 +254,13 @@ class Engine(ABC):
             summaries: (B, Hkv, P, E), read in place; H is a multiple of Hkv.
             competing: pages of each row that compete, from the first on.
             k: pages wanted, at least 1; at most as many come as the longest row lets compete.
+            always: pages that every set of a row reads and the tokens on them, (B, A) each.
+            page: tokens on each page that competes.
+            first: number of the first page that competes.
             narrow: rank by scores rounded to float32, so that equals up to rounding are ties.
 
         Returns:
-            Numbers and worth of pages, (B, H, k); minus infinity where fewer competed.
+            Numbers and tokens to read of pages, as `attend_pages` takes them, (B, H, k + A).
         """
         (B, H, M, E), Hkv = q.shape, summaries.shape[1]
         wide = accumulator(summaries.dtype)  # in bfloat16 pages would tie
@@ -270,33 +273,7 @@ class Engine(ABC):
         if competing.hidden is not None:
             score = score.masked_fill(competing.hidden[:, 0], float("-inf"))
         worth, pages = top(score, k)
-        return pages, worth
-
-    def pages_to_read(
-        self,
-        q: Tensor,
-        summaries: Tensor,
-        competing: Occupancy,
-        k: int,
-        always: tuple[Tensor, Tensor],
-        page: int,
-        *,
-        first: int = 0,
-        narrow: bool = False,
-    ) -> tuple[Tensor, Tensor]:
-        """The `best_pages`, and pages that are always read, as `attend_pages` takes them.
-
-        Args:
-            q, summaries, competing, k, narrow: as in `best_pages`.
-            always: pages that every set of a row reads and the tokens on them, (B, A) each.
-            page: tokens on each page that competes.
-            first: number of the first page that competes.
-
-        Returns:
-            Page numbers and the tokens to read of each, (B, H, k + A).
-        """
-        pages, worth = self.best_pages(q, summaries, competing, k, narrow=narrow)
-        fixed, tokens = (x[:, None].expand(-1, q.shape[1], -1) for x in always)
+        fixed, tokens = (x[:, None].expand(-1, H, -1) for x in always)
         counts = (worth > float("-inf")) * page
         return torch.cat((pages + first, fixed), -1), torch.cat((counts, tokens), -1)
 
@@ -326,9 +303,7 @@ class Engine(ABC):
     def mean_of_heaviest(
         self, keys: Slots, mass: Slots, pages: Tensor, sets: Tensor, page: int, k: int
     ) -> Tensor:
-        """The mean of the k keys with most mass of each page; among equals the first keys count.
-
-        Masses are compared in float32, so that equals up to rounding are ties.
+        """`mean_of_heaviest` of pages that lie in the state.
 
         Args:
             keys: (B, H, C, D), C a multiple of `page`.
@@ -339,12 +314,8 @@ class Engine(ABC):
             (N, D), dtype of `mass`.
         """
         D = keys.data.shape[3]
-        known = keys.flat.view(-1, page * D).index_select(0, pages).view(-1, D)
-        weight = mass.flat.view(-1, page).index_select(0, sets).to(torch.float32)
-        _, index = top(weight, k)
-        start = torch.arange(0, len(known), page, device=known.device)[:, None]
-        picked = known.index_select(0, (index + start).view(-1))
-        return picked.view(-1, k, D).to(mass.data.dtype).mean(1)
+        known = keys.flat.view(-1, page * D).index_select(0, pages).view(-1, page, D)
+        return mean_of_heaviest(known, mass.flat.view(-1, page).index_select(0, sets), k)
 
     def restamp(
         self,
@@ -453,3 +424,24 @@ class Engine(ABC):
             worth = worth.masked_fill(position >= stays[:, None, None], float("inf"))
         least = worth == worth.amin(-1, keepdim=True)
         return torch.where(least, position, -1).argmax(-1, keepdim=True)
+
+
+def mean_of_heaviest(keys: Tensor, mass: Tensor, k: int) -> Tensor:
+    """The mean of the k keys with most mass of each page; among equals the first keys count.
+
+    Masses are compared in float32, so that equals up to rounding are ties: text that repeats itself
+    has equal keys in the first layer, and which one wins must not depend on the rounding of
+    products, which changes with the number of rows.
+
+    Args:
+        keys: (N, page, D).
+        mass: at least float32, (N, page).
+
+    Returns:
+        (N, D), dtype of `mass`.
+    """
+    N, page, D = keys.shape
+    _, index = top(mass.to(torch.float32), k)
+    first = torch.arange(0, N * page, page, device=keys.device)[:, None]
+    picked = keys.reshape(-1, D).index_select(0, (index + first).view(-1))
+    return picked.view(N, -1, D).to(mass.dtype).mean(1)

@@ -169,7 +169,7 @@ class Compressing(Bounded):
         arriving = ((self.k, k), (self.v, v), (self.position, position), *self.remembered(step))
         if step.decode:
             behind = step.flat(self.stored_tokens, Hkv, self.k.capacity, "compressing")
-            self.geometry.engine.put_all(arriving, behind)
+            self.geometry.engine.put(arriving, behind)
         else:
             for slots, new in arriving:
                 step.write(slots.data, self.stored_tokens, new)
@@ -178,7 +178,7 @@ class Compressing(Bounded):
         if step.decode:
             slot = step.memo("slot of queries", lambda: step.past % self.observers)
             at = step.flat(slot, q.shape[1], self.observers, "queries")
-            self.geometry.engine.put(self.queries, at, q)
+            self.geometry.engine.put(((self.queries, q),), at)
             return
         for r, (past, new) in enumerate(zip(step.past, step.new, strict=True)):
             n = min(int(new), self.observers)

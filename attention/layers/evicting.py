@@ -93,7 +93,7 @@ class Evicting(Bounded):
         )
         forgotten = [(slots, None) for slots in self.memories]
         arriving = ((self.k, k), (self.v, v), (self.position, arrived), *forgotten)
-        g.engine.put_all(arriving, at)
+        g.engine.put(arriving, at)
         keys, values = (_first(slots.data, S) for slots in (self.k, self.v))
         qkv = QKV(group(q, Hkv, scaling), keys, values, g.sink_logits)
         if self.summed is not None:

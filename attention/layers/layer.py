@@ -126,6 +126,7 @@ class Layer(ABC):
 
     def __init__(self, geometry: Geometry, backend: Method) -> None:
         self.geometry, self.budget = geometry, backend.budget
+        self.key_heads = geometry.Hkv  # of the model, which `geometry` may have more of
         self.state: dict[str, Slots] = {}
         # What the last `step` left on the device, for `settle`.
         self.traces: tuple[Tensor, ...] = ()
@@ -364,7 +365,7 @@ class KeepAll(Layer):
             self.v.fit(step.longest)
         if step.decode:
             at = step.flat(step.past, self.geometry.Hkv, self.k.capacity, "append")
-            self.geometry.engine.put_all(((self.k, k), (self.v, v)), at)
+            self.geometry.engine.put(((self.k, k), (self.v, v)), at)
         else:
             step.write(self.k.data, step.past, k)
             step.write(self.v.data, step.past, v)

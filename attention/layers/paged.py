@@ -106,7 +106,7 @@ class Paged(Selecting):
 
     def choose(self, q: Tensor, step: Step) -> Choice:
         others = step.memo(("others", self.page), lambda: self.pages(step.seen) - 1)
-        pages, counts = self.geometry.engine.pages_to_read(
+        pages, counts = self.geometry.engine.best_pages(
             self.products(q),
             self.summaries.data,
             step.holding(others, ("pages", self.page)),

@@ -78,38 +78,30 @@ class H2OLayer(Evicting):
         return Eviction("score", following, spared, recent, score, mean=self.gqa == "mean")
 
 
-class PerQueryHead(Layer):
+class PerQueryHead(H2OLayer):
     """Gives each query head a copy of its KV head's keys and values, and a set of its own.
 
     For comparison with code that knows no grouped heads: what is kept takes G times the memory.
     """
 
     def __init__(self, geometry: Geometry, backend: H2O) -> None:
-        super().__init__(geometry, backend)
-        self.inner = H2OLayer(replace(geometry, Hkv=geometry.Hq), backend)
-        # Rows are selected and replaced in one place.
-        self.state = self.inner.state
+        super().__init__(replace(geometry, Hkv=geometry.Hq), backend)
+        self.key_heads = geometry.Hkv
 
     def repeated(self, x: Tensor) -> Tensor:
         """(B, Hkv, T, D) to (B, Hq, T, D)."""
-        return x.repeat_interleave(self.geometry.G, dim=1)
+        return x.repeat_interleave(self.geometry.Hq // self.key_heads, dim=1)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        return self.inner.decode(q, self.repeated(k), self.repeated(v), scaling, step)
+        return super().decode(q, self.repeated(k), self.repeated(v), scaling, step)
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        return self.inner.prefill(q, self.repeated(k), self.repeated(v), scaling, step)
-
-    def kept(self, seen: Counts) -> Counts:
-        return self.inner.kept(seen)
-
-    def reads(self, seen: Counts) -> Counts:
-        return self.inner.reads(seen)
+        return super().prefill(q, self.repeated(k), self.repeated(v), scaling, step)
 
     def measured(self, seen: Counts) -> Tensor:
         """What any query head of a group reads costs once, summed over KV heads."""
-        position = self.inner.position.data
-        heads = position.view(len(position), self.geometry.Hkv, -1).sort(dim=-1).values
+        position = self.position.data
+        heads = position.view(len(position), self.key_heads, -1).sort(dim=-1).values
         first = torch.ones_like(heads, dtype=torch.bool)
         first[:, :, 1:] = heads[:, :, 1:] != heads[:, :, :-1]
         cost = (first & (heads >= 0)).sum((1, 2)).double()
@@ -119,16 +111,6 @@ class PerQueryHead(Layer):
     def cost(self, seen: Counts) -> Counts:
         total: Counts = self.measured(seen)[2].long().cpu().numpy()
         return total
-
-    def row_bytes(self, seen: Counts) -> Counts:
-        return self.inner.row_bytes(seen)
-
-    def kept_positions(self, row: int, seen: int) -> Tensor:
-        """(Hq, kept)."""
-        return self.inner.kept_positions(row, seen)
-
-    def read_positions(self, row: int, seen: int) -> Tensor:
-        return self.inner.read_positions(row, seen)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,59 +11,39 @@ import torch
 from torch import Tensor
 
 from attention.contract import (
-    QKV,
     Counts,
     DeviceCounts,
     Dropping,
     Geometry,
     Layer,
+    Ring,
     Step,
     Store,
     Turn,
     check_choice,
     check_int,
     check_prompt,
-    dense,
     devices,
-    group,
 )
 
 POSITIONS = ("cache", "absolute")
 
 
-class SinkLayer(Layer):
-    """Sinks in the first slots, the window in a ring behind them: slot follows from position."""
+class SinkLayer(Ring):
+    """Sinks in the first slots, the window in a ring behind them."""
 
     on_device = True
 
     def __init__(self, geometry: Geometry, backend: Sink) -> None:
-        super().__init__(geometry, backend)
-        self.limit: int = backend.budget
+        super().__init__(geometry, backend, backend.budget, backend.sinks)
         self.keeps_prompt = backend.keep_prompt
-        # First tokens of each row that stay, (B,), and how many the buffers have room for.
-        self.least_sinks: int = backend.sinks
-        self.sinks: Counts = np.full(geometry.B, backend.sinks)
+        # How many sinks the buffers have room for.
         self.most_sinks = self.limit - 1 if self.keeps_prompt else backend.sinks
         self.turns = backend.turns_keys
-        self.k = self.slots("k", (geometry.D,), limit=self.limit)
-        self.v = self.slots("v", (geometry.D,), limit=self.limit)
         # Sink keys as the model roped them: turning these anew each step leaves no error behind.
         self.first = (
             self.slots("first", (geometry.D,), limit=self.most_sinks) if self.turns else None
         )
-
-    def slot_of(self, position: Counts) -> Counts:
-        """Slot of each position, for the newest tokens and the sinks."""
-        sinks = self.sinks.reshape(-1, *([1] * (position.ndim - 1)))
-        ring = sinks + (position - sinks) % (self.limit - sinks)
-        return np.where(position < sinks, position, ring)
-
-    def held_positions(self, seen: Counts, sinks: Counts) -> Counts:
-        """Positions held, oldest first, (B, most held); rows with fewer end in -1."""
-        index = np.arange(min(int(seen.max()), self.limit))
-        gone = np.maximum(seen - self.limit, 0)[:, None]
-        position = np.where(index < sinks[:, None], index, index + gone)
-        return np.where(position < seen[:, None], position, -1)
 
     def stored(self, counts: DeviceCounts) -> Store:
         self.first_as_roped(range(len(self.sinks)))
@@ -94,69 +74,27 @@ class SinkLayer(Layer):
         self.take_prompts(step)
         self.spend(min(step.longest, self.limit))
 
-    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        self.check(step)
-        g, occupancy = self.geometry, step.occupancy(self.limit)
-        if self.k.capacity < occupancy.most:
-            for slots in self.state.values():
-                slots.fit(occupancy.most)
-        here = step.memo("slot", lambda: self.slot_of(step.past))
-        at = step.flat(here, g.Hkv, self.k.capacity, "ring")
-        g.engine.put_all(((self.k, k), (self.v, v)), at)
+    def write(self, k: Tensor, v: Tensor, step: Step) -> None:
+        super().write(k, v, step)
         if step.memo("new sinks", lambda: bool((step.past < self.sinks).any())):
             self.remember(self.k.data, step)
         self.turn_sinks(step.seen, step)
-        query = group(q, g.Hkv, scaling)
-        return g.engine.attend(QKV(query, self.k.data, self.v.data, g.sink_logits), occupancy).out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.take_prompts(step)
         self.turn_sinks(step.past, step)
-        before = self.held_positions(step.past, self.sinks)
-        counts: Counts = (before >= 0).sum(-1)
-        keys, values = (
-            self.join(slots.data, new, before, step) for slots, new in ((self.k, k), (self.v, v))
-        )
-        square = not step.past.any() and not step.padded
-        last = step.last_visible(counts, "sink")
-        out = dense(q, keys, values, scaling, last, square, self.geometry.sink_logits)
+        return super().prefill(q, k, v, scaling, step)
+
+    def cut(self, keys: Tensor, values: Tensor, counts: Counts, step: Step) -> None:
         if (step.past < self.sinks).any():
             self.remember(keys, step)
-        self.cut(keys, values, counts, step)
-        return out
+        super().cut(keys, values, counts, step)
 
     def take_prompts(self, step: Step) -> None:
         """Prompts that are being read are sinks from now on, where they stay."""
         if self.keeps_prompt and (step.past < step.prompt).any():
             check_prompt(step, self.limit, 1)
             self.sinks = np.maximum(self.sinks, step.prompt)
-
-    def join(self, stored: Tensor, new: Tensor, before: Counts, step: Step) -> Tensor:
-        """Everything held and the new tokens, oldest first."""
-        counts = (before >= 0).sum(-1)
-        if not before.size:
-            return step.join(None, counts, new)
-        slots = step.memo("held", lambda: step.tensor(self.slot_of(np.maximum(before, 0))))
-        return step.join(_pick(stored, slots), counts, new)
-
-    def cut(self, keys: Tensor, values: Tensor, counts: Counts, step: Step) -> None:
-        """Of all tokens, oldest first, store the sinks and the window in their slots."""
-        after = self.held_positions(step.seen, self.sinks)
-        most = after.shape[1]
-
-        def source() -> Tensor:
-            # Which of the joined tokens goes to each slot: the window is their end.
-            shift = np.where(after < self.sinks[:, None], 0, (step.past - counts)[:, None])
-            index = np.zeros((step.rows, most), dtype=np.int64)
-            rows, places = np.nonzero(after >= 0)
-            slots = self.slot_of(np.maximum(after, 0))
-            index[rows, slots[rows, places]] = (after - shift)[rows, places]
-            return step.tensor(index)
-
-        index = step.memo("cut", source)
-        for slots, tokens in ((self.k, keys), (self.v, values)):
-            slots.fit(most)
-            slots.data[:, :, :most] = _pick(tokens, index)
 
     def remember(self, keys: Tensor, step: Step) -> None:
         """Store sink keys that arrived in this forward; `keys` has them in its first slots."""
@@ -199,43 +137,15 @@ class SinkLayer(Layer):
         # Behind a row's own sinks its window begins.
         there.copy_(torch.where(own, engine.rotate(sinks, turn), there))
 
-    # Rows
-
-    def select(self, index: Tensor) -> None:
-        super().select(index)
-        self.sinks = self.sinks[index.cpu().numpy()]
-
     def replace(self, rows: Tensor, source: Layer, source_rows: Tensor) -> None:
         super().replace(rows, source, source_rows)
-        assert isinstance(source, SinkLayer)
-        self.sinks = self.sinks.copy()
-        self.sinks[rows.cpu().numpy()] = source.sinks[source_rows.cpu().numpy()]
         if self.store is not None:
             self.first_as_roped(rows.tolist())
-
-    def clear(self, rows: Tensor) -> None:
-        super().clear(rows)
-        self.sinks = self.sinks.copy()
-        self.sinks[rows.cpu().numpy()] = self.least_sinks
-
-    # Accounting
-
-    def kept(self, seen: Counts) -> Counts:
-        return np.minimum(seen, self.limit)
 
     def row_bytes(self, seen: Counts) -> Counts:
         g = self.geometry
         extra = np.minimum(seen, self.sinks) if self.turns else 0
         return super().row_bytes(seen) + extra * (g.Hkv * g.D * g.dtype.itemsize)
-
-    def kept_positions(self, row: int, seen: int) -> Tensor:
-        positions = self.held_positions(np.array([seen]), self.sinks[[row]])[0]
-        return torch.from_numpy(positions).to(self.geometry.device).expand(self.geometry.Hkv, -1)
-
-
-def _pick(x: Tensor, index: Tensor) -> Tensor:
-    """Slots `index` (B, N) of each row of (B, H, C, D), the same in all heads."""
-    return x.take_along_dim(index[:, None, :, None], dim=2)
 
 
 @dataclass(frozen=True, kw_only=True)

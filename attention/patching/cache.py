@@ -157,7 +157,7 @@ class AttentionCache(StateCache):
     @property
     def kv_heads(self) -> int:
         """KV heads summed over layers: keys read per token by dense attention."""
-        return sum(layer.geometry.Hkv for layer in self.layers)
+        return sum(layer.key_heads for layer in self.layers)
 
     def _idle(self) -> None:
         if self._step is not None or self._running:
@@ -778,7 +778,7 @@ class AttentionCache(StateCache):
         if not self.decoded:
             raise RuntimeError("read_positions() needs a decode step (T = 1) as the last forward")
         state = self.layers[layer]
-        none = torch.zeros(state.geometry.Hkv, 0, dtype=torch.long)
+        none = torch.zeros(state.key_heads, 0, dtype=torch.long)
         rows = zip(self._rows.seen.tolist(), self._rows.decoded, strict=True)
         return [
             state.read_positions(r, n) if decoded else none for r, (n, decoded) in enumerate(rows)

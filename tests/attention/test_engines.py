@@ -5,7 +5,6 @@ LIL_TEST_DEVICE=cuda runs those on a GPU that are not about the CPU.
 
 from __future__ import annotations
 
-import math
 import os
 
 import numpy as np
@@ -161,16 +160,21 @@ def test_best_pages(engine: Engine, dtype, Hkv, H, M, P, k) -> None:
     )
     summaries[:, :, P // 2] = summaries[:, :, 0]
     competing = Occupancy(np.array([P, max(P // 2, 1), 1]), DEVICE)
-    pages, worth = engine.best_pages(q, summaries, competing, k)
-    assert pages.shape == worth.shape == (B, H, min(k, P))
+    always = (
+        torch.tensor([[7], [8], [9]], device=DEVICE),
+        torch.tensor([[2], [3], [0]], device=DEVICE),
+    )
+    pages, counts = engine.best_pages(q, summaries, competing, k, always, 4, first=10)
+    assert pages.shape == counts.shape == (B, H, min(k, P) + 1)
     for b, n in enumerate(competing.counts):
         for h in range(H):
             want = naive_best(q[b, h], summaries[b, h * Hkv // H], n, k, False)
-            pairs = list(zip(pages[b, h].tolist(), worth[b, h].tolist(), strict=True))
-            assert sorted(pair for pair in pairs if pair[1] > -math.inf) == sorted(want)
-            # Nobody reads those, but they are pages that there are, each once.
+            *pairs, last = zip(pages[b, h].tolist(), counts[b, h].tolist(), strict=True)
+            assert last == (7 + b, (2, 3, 0)[b])
+            assert sorted(pair for pair in pairs if pair[1]) == sorted((10 + p, 4) for p, _ in want)
+            # Nobody reads the others, but they are pages that there are, each once.
             assert len({page for page, _ in pairs}) == len(pairs)
-            assert all(0 <= page < P for page, _ in pairs)
+            assert all(10 <= page < 10 + P for page, _ in pairs)
 
 
 @on_the_cpu

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.contract import Counts, Geometry, Layer, Method, Step, Turn, rotate, top
+from attention.contract import Counts, Geometry, Layer, Method, Step, Turn, mean_of_heaviest, rotate
 
 
 class Parts(NamedTuple):
@@ -130,7 +130,7 @@ class Blocks(Layer):
         means = self.geometry.engine.mean_of_heaviest(
             self.far_k, self.left_mass, pages, masses, self.block, self.parts.repr_topk
         )
-        self.geometry.engine.put(self.means, at, means.view(at.shape[0], 1, 1, -1))
+        self.geometry.engine.put(((self.means, means.view(at.shape[0], 1, 1, -1)),), at)
 
     def completed(self, step: Step) -> tuple[Tensor, Tensor, Tensor] | None:
         """Blocks whose last token just left the window, where they lie in the flat state.
@@ -155,14 +155,6 @@ class Blocks(Layer):
             flat(Hkv, 1, np.zeros_like(number)),
             flat(self.sets, self.means.capacity, number),
         )
-
-    def mean(self, keys: Tensor, mass: Tensor) -> Tensor:
-        """Mean of the repr_topk keys with most mass: (N, block, D) and (N, block) to (N, D)."""
-        N, block, D = keys.shape
-        _, index = top(comparable(mass), self.parts.repr_topk)
-        first = torch.arange(0, N * block, block, device=keys.device)[:, None]
-        picked = keys.reshape(-1, D).index_select(0, (index + first).view(-1))
-        return picked.view(N, -1, D).to(self.geometry.wide).mean(1)
 
     # Leaving the window, a prompt at once
 
@@ -236,8 +228,12 @@ class Blocks(Layer):
             start, end = ((self.init_pages + x) * self.block for x in (first, last))
             keys = self.far_k.data[r, :, start:end].reshape(-1, self.block, self.geometry.D)
             filled = block_mass[:, : (last - first) * self.block].reshape(-1, self.block)
-            means = self.mean(keys, filled).view(self.geometry.Hkv, last - first, -1)
-            by_set = means.transpose(0, 1).reshape(last - first, self.sets, -1)
+            means = mean_of_heaviest(keys, filled, self.parts.repr_topk)
+            by_set = (
+                means.view(self.geometry.Hkv, last - first, -1)
+                .transpose(0, 1)
+                .reshape(last - first, self.sets, -1)
+            )
             self.means.data[r, :, first:last] = by_set.transpose(0, 1)
         rest = new - last * self.block
         if rest:
@@ -252,12 +248,3 @@ class Blocks(Layer):
         masses = np.minimum(seen, self.n_local) + rest
         state = g.Hkv * (masses + complete * g.D) * g.wide.itemsize
         return super().row_bytes(seen) + state
-
-
-def comparable(scores: Tensor) -> Tensor:
-    """Scores for ranking: float64 rounded to float32, so that equals up to rounding are ties.
-
-    Text that repeats itself has equal keys in the first layer. Which one wins must not depend on
-    the rounding of products, which changes with the number of rows.
-    """
-    return scores.to(torch.float32)

@@ -113,7 +113,7 @@ class InfLLMLayer(Blocks):
         here = step.memo("near slot", lambda: step.past % self.n_local)
         at = step.flat(here, Hkv, self.near_k.capacity, "near")
         g, near = self.geometry, step.occupancy(self.n_local)
-        g.engine.put_all(((self.near_k, k), (self.near_v, v), (self.mass, None)), at)
+        g.engine.put(((self.near_k, k), (self.near_v, v), (self.mass, None)), at)
         self.represent(step)
 
         query, far, read = group(q, Hkv, scaling), None, 0
@@ -199,7 +199,7 @@ class InfLLMLayer(Blocks):
             counts = np.concatenate((rest, newest[:, None]), axis=1)
             return step.tensor(pages), step.tensor(counts)
 
-        return g.engine.pages_to_read(
+        return g.engine.best_pages(
             summed,
             self.means.data,
             competing,

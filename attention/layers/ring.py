@@ -1,0 +1,135 @@
+"""Base class of layers that keep the newest tokens of a row, and maybe its first ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attention.core.kernels import dense, group
+from attention.core.step import Counts, Step
+from attention.engines import QKV
+from attention.layers.layer import Geometry, Layer, Method
+
+
+class Ring(Layer):
+    """The first tokens in the first slots, the newest in a ring behind them.
+
+    A slot follows from a position, so positions are not stored.
+
+    Args:
+        limit: tokens kept.
+        sinks: first tokens of a row that stay.
+    """
+
+    def __init__(self, geometry: Geometry, backend: Method, limit: int, sinks: int = 0) -> None:
+        super().__init__(geometry, backend)
+        self.limit = limit
+        # What layers share that keep the same tokens.
+        self.kind = type(self), limit
+        self.sinks: Counts = np.full(geometry.B, sinks)  # of each row
+        self.least_sinks = sinks
+        self.k = self.slots("k", (geometry.D,), limit=limit)
+        self.v = self.slots("v", (geometry.D,), limit=limit)
+
+    def slot_of(self, position: Counts) -> Counts:
+        """Slot of each position, for the newest tokens and the sinks."""
+        sinks = self.sinks.reshape(-1, *([1] * (position.ndim - 1)))
+        ring = sinks + (position - sinks) % (self.limit - sinks)
+        return np.where(position < sinks, position, ring)
+
+    def held_positions(self, seen: Counts, sinks: Counts) -> Counts:
+        """Positions held, oldest first, (B, most held); rows with fewer end in -1."""
+        index = np.arange(min(int(seen.max()), self.limit))
+        gone = np.maximum(seen - self.limit, 0)[:, None]
+        position = np.where(index < sinks[:, None], index, index + gone)
+        return np.where(position < seen[:, None], position, -1)
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        self.check(step)
+        self.write(k, v, step)
+        g, occupancy = self.geometry, step.occupancy(self.limit)
+        query = group(q, g.Hkv, scaling)
+        return g.engine.attend(QKV(query, self.k.data, self.v.data, g.sink_logits), occupancy).out
+
+    def write(self, k: Tensor, v: Tensor, step: Step) -> None:
+        """Put the token of a decode step into its slot."""
+        most, Hkv = step.occupancy(self.limit).most, self.geometry.Hkv
+        if self.k.capacity < most:
+            self.k.fit(most)
+            self.v.fit(most)
+        here = step.memo(("slot", self.kind), lambda: self.slot_of(step.past))
+        at = step.flat(here, Hkv, self.k.capacity, self.kind)
+        self.geometry.engine.put(((self.k, k), (self.v, v)), at)
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        counts, g = self.kept(step.past), self.geometry
+        keys, values = (
+            self.join(slots.data, new, counts, step) for slots, new in ((self.k, k), (self.v, v))
+        )
+        square = not step.past.any() and not step.padded
+        last = step.last_visible(counts, self.kind)
+        out = dense(q, keys, values, scaling, last, square, g.sink_logits, g.model_window)
+        self.cut(keys, values, counts, step)
+        return out
+
+    def join(self, stored: Tensor, new: Tensor, counts: Counts, step: Step) -> Tensor:
+        """Everything held, `counts` tokens of each row, and the new tokens, oldest first."""
+        if not counts.any():
+            return step.join(None, counts, new)
+
+        def slots() -> Tensor:
+            before = self.held_positions(step.past, self.sinks)
+            return step.tensor(self.slot_of(np.maximum(before, 0)))
+
+        return step.join(_pick(stored, step.memo(("held", self.kind), slots)), counts, new)
+
+    def cut(self, keys: Tensor, values: Tensor, counts: Counts, step: Step) -> None:
+        """Of all tokens, oldest first, store the sinks and the newest in their slots."""
+        most = int(self.kept(step.seen).max())
+
+        def source() -> Tensor:
+            # Which of the joined tokens goes to each slot: the newest are their end.
+            after = self.held_positions(step.seen, self.sinks)
+            shift = np.where(after < self.sinks[:, None], 0, (step.past - counts)[:, None])
+            index = np.zeros((step.rows, most), dtype=np.int64)
+            rows, places = np.nonzero(after >= 0)
+            slots = self.slot_of(np.maximum(after, 0))
+            index[rows, slots[rows, places]] = (after - shift)[rows, places]
+            return step.tensor(index)
+
+        index = step.memo(("cut", self.kind), source)
+        for slots, tokens in ((self.k, keys), (self.v, values)):
+            slots.fit(most)
+            slots.data[:, :, :most] = _pick(tokens, index)
+
+    # Rows
+
+    def select(self, index: Tensor) -> None:
+        super().select(index)
+        self.sinks = self.sinks[index.cpu().numpy()]
+
+    def replace(self, rows: Tensor, source: Layer, source_rows: Tensor) -> None:
+        super().replace(rows, source, source_rows)
+        assert isinstance(source, Ring)
+        self.sinks = self.sinks.copy()
+        self.sinks[rows.cpu().numpy()] = source.sinks[source_rows.cpu().numpy()]
+
+    def clear(self, rows: Tensor) -> None:
+        super().clear(rows)
+        self.sinks = self.sinks.copy()
+        self.sinks[rows.cpu().numpy()] = self.least_sinks
+
+    # Accounting
+
+    def kept(self, seen: Counts) -> Counts:
+        return np.minimum(seen, self.limit)
+
+    def kept_positions(self, row: int, seen: int) -> Tensor:
+        positions = self.held_positions(np.array([seen]), self.sinks[[row]])[0]
+        return torch.from_numpy(positions).to(self.geometry.device).expand(self.geometry.Hkv, -1)
+
+
+def _pick(x: Tensor, index: Tensor) -> Tensor:
+    """Slots `index` (B, N) of each row of (B, H, C, D), the same in all heads."""
+    return x.take_along_dim(index[:, None, :, None], dim=2)

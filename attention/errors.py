@@ -20,9 +20,7 @@ class _Carried(Exception):  # noqa: N818 - no fault of its own
 
 
 def _again(kind: type[Exception], arguments: tuple[Any, ...]) -> Exception:
-    made = kind.__new__(kind, *arguments)
-    made.args = arguments
-    return made
+    return kind.__new__(kind, *arguments)
 
 
 class InvalidValue(_Carried, ValueError):  # noqa: N818

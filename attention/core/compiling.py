@@ -1,4 +1,4 @@
-"""What runs as it is where a model is compiled."""
+"""What runs as it is where a model is compiled, and what changes state in any mode."""
 
 from __future__ import annotations
 
@@ -22,3 +22,8 @@ def uncompiled(function: F) -> F:
         return function(*args, **kwargs)
 
     return cast("F", called)
+
+
+def changing_state(function: F) -> F:
+    """Without gradients, and outside the caller's inference mode, which state must outlive."""
+    return cast("F", torch.inference_mode(False)(torch.no_grad()(function)))

@@ -167,11 +167,6 @@ def seen_slots(t: int, n: int, S: int, last: Tensor, window: int | None) -> tupl
     return max(0, S - last.shape[1] + t - window + 1), end
 
 
-def block_elements(device: torch.device) -> int:
-    """Elements of the largest temporary in a prefill with probabilities."""
-    return BLOCK_ELEMENTS * (1 if devices.is_synchronous(device) else GPU_TIMES)
-
-
 def dense_with_mass(
     q: Tensor,
     k: Tensor,
@@ -205,7 +200,8 @@ def dense_with_mass(
     slots = torch.arange(S, device=q.device)
     grouped = q.reshape(B, Hkv, G, T, D) * scaling
     sink_column = None if sink_logits is None else sink_logits.view(Hkv, G, 1, 1)
-    columns = max(1, block_elements(q.device) // (B * Hq * S))
+    elements = BLOCK_ELEMENTS * (1 if devices.is_synchronous(q.device) else GPU_TIMES)
+    columns = max(1, elements // (B * Hq * S))
     for t in range(0, T, columns):
         n = min(columns, T - t)
         low, seen = seen_slots(t, n, S, last, window)

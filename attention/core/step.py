@@ -172,13 +172,6 @@ class Step:
         """Rows that hold so many slots, (B,)."""
         return self.memo(("held", key), lambda: Occupancy(counts, self.device))
 
-    def newest(self, queries: int) -> Tensor:
-        """Which columns are among the last real tokens, this many, (B or 1, T)."""
-        columns = torch.arange(self.T, device=self.device)
-        late = (columns >= self.T - queries)[None]
-        real = self.real()
-        return late if real is None else late & real
-
     def last_visible(self, before: Counts, key: Hashable) -> Tensor:
         """Newest slot each query may see when the new tokens follow `before` held ones.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from attention.contract import Dropping, Evicting, Eviction, Step, fixed, over_group
@@ -16,7 +17,9 @@ class TOVALayer(Evicting):
     on_device = True
 
     def counts(self, step: Step) -> Tensor:
-        return step.newest(1)
+        last = torch.arange(step.T, device=step.device)[None] == step.T - 1
+        real = step.real()
+        return last if real is None else last & real
 
     def learn(self, mass: Tensor, step: Step) -> None:  # noqa: ARG002
         mean = over_group(mass.flatten(1, 2), "mean", 1)

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import Cache
 
 from attention.core import devices
-from attention.core.compiling import uncompiled
+from attention.core.compiling import changing_state, uncompiled
 from attention.core.step import Counts, Step
 from attention.engines import gpu, select
 from attention.errors import InvalidValue, check_int
@@ -188,10 +188,8 @@ class AttentionCache(StateCache):
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
         """Called by the model with roped keys; marks them for the attention function."""
-        allowed = "a cache of the `with backend.on(model)` block the model is called in"
         if not self.session.open:
-            closed = f"a cache of a closed {self.backend.name} block"
-            raise InvalidValue("past_key_values", closed, allowed)
+            raise self._misplaced(f"a closed {self.backend.name} block")
         if self._step is None:  # once a forward: a config takes its time to answer
             now = self.session.config._attn_implementation
             if now != ATTENTION:
@@ -201,8 +199,7 @@ class AttentionCache(StateCache):
         unpatched, self._handed = self._handed, True
         if unpatched:
             self._handed = False
-            other = f"a cache of a {self.backend.name} block on another model"
-            raise InvalidValue("past_key_values", other, allowed)
+            raise self._misplaced(f"a {self.backend.name} block on another model")
         setattr(key_states, TAG, (self, layer_idx))
         return key_states, value_states
 
@@ -226,29 +223,21 @@ class AttentionCache(StateCache):
 
     def activate_past_recording(self) -> None:
         """Called by `generate` before it drafts tokens, which it crops where they were wrong."""
-        if self.session.anatomy.states:
-            raise InvalidValue(
-                "assistant_model or prompt_lookup_num_tokens",
-                f"drafts of a {self.session.config.model_type}",
-                "none: wrong drafts are taken back, and " + self._cannot_go_back(),
-            )
-        slid = any(x.geometry.model_window and not x.keeps_all for x in self.layers)
-        if slid or self.session.anatomy.switch is not None:
+        anatomy, drafts = self.session.anatomy, f"drafts of a {self.session.config.model_type}"
+        reason = None
+        if anatomy.states:
+            reason = self._cannot_go_back()
+        elif any(x.geometry.model_window and not x.keeps_all for x in self.layers):
             reason = "this cache holds a text whose first tokens slid out of the model's windows"
-            if not slid:
-                reason = "the model reads longer texts anew, with other keys"
-            raise InvalidValue(
-                "assistant_model or prompt_lookup_num_tokens",
-                f"drafts of a {self.session.config.model_type}",
-                f"none: wrong drafts are taken back, and {reason}",
-            )
-        if not self.backend.rewindable:
-            raise InvalidValue(
-                "assistant_model or prompt_lookup_num_tokens",
-                f"drafts under {self.backend.name}",
-                "none: wrong drafts are taken back, and this method cannot bring back what they "
-                "made it drop or count; full, quest and oracle can",
-            )
+        elif anatomy.switch is not None:
+            reason = "the model reads longer texts anew, with other keys"
+        elif not self.backend.rewindable:
+            drafts = f"drafts under {self.backend.name}"
+            reason = "this method cannot bring back what they made it drop or count; "
+            reason += "full, quest and oracle can"
+        if reason is not None:
+            allowed = f"none: wrong drafts are taken back, and {reason}"
+            raise InvalidValue("assistant_model or prompt_lookup_num_tokens", drafts, allowed)
         self._drafting = True
 
     def begin(self, rows: int, T: int, mask: Tensor | None) -> None:
@@ -271,12 +260,13 @@ class AttentionCache(StateCache):
     def check_begun(self) -> None:
         """Refuse states of a forward that did not begin here."""
         if not self._running:
-            other = f"a cache of a {self.backend.name} block on another model"
-            allowed = "a cache of the `with backend.on(model)` block the model is called in"
-            raise InvalidValue("past_key_values", other, allowed)
+            raise self._misplaced(f"a {self.backend.name} block on another model")
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
+    def _misplaced(self, block: str) -> InvalidValue:
+        allowed = "a cache of the `with backend.on(model)` block the model is called in"
+        return InvalidValue("past_key_values", f"a cache of {block}", allowed)
+
+    @changing_state
     def end(self) -> None:
         """The forward that began has come to its end."""
         self._running = False
@@ -300,7 +290,7 @@ class AttentionCache(StateCache):
         if index == 0:
             if self._step is not None:
                 self._idle()
-            rows = self._rows if self.layers else self._rows.before(len(q))
+            rows = self._before(len(q))
             opened = open_step(q, mask, position_ids, rows, self.columns, self._drafts, self._dense)
             self._rows, self._drafts, self._done = rows, 0, 0
             if self._beyond is not None:
@@ -352,8 +342,7 @@ class AttentionCache(StateCache):
         bound = next((x for x in self.layers if not x.steps), None)
         return None if bound is None else f"{type(bound).__name__} takes lengths from the host"
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
+    @changing_state
     def reserve(self, rows: int, tokens: int) -> None:
         """Let the state lie at fixed addresses, with room for so many rows of so many tokens.
 
@@ -444,8 +433,7 @@ class AttentionCache(StateCache):
 
     # Copies
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
+    @changing_state
     def clone(self, rows: Sequence[int] | Tensor | None = None) -> Self:
         """An independent copy of these rows and their state, valid in the same `with` block.
 
@@ -466,8 +454,7 @@ class AttentionCache(StateCache):
         twin._rows = self._rows.select(index.numpy())
         return twin
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
+    @changing_state
     def go_dense(self, rows: Sequence[int] | Tensor) -> Self:
         """A new cache in which these rows go on under full attention; this one stays as it is.
 
@@ -504,8 +491,7 @@ class AttentionCache(StateCache):
 
     # Other rows, or the same in another order
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
+    @changing_state
     def select_rows(self, rows: Sequence[int] | Tensor) -> None:
         """Keep these rows in this order; repeats are allowed (beams).
 
@@ -519,8 +505,7 @@ class AttentionCache(StateCache):
         self.states.select(index)
         self._rows = self._rows.select(index.numpy())
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
+    @changing_state
     def replace_rows(
         self, rows: Sequence[int], source: AttentionCache, source_rows: Sequence[int] | None = None
     ) -> None:
@@ -554,8 +539,7 @@ class AttentionCache(StateCache):
         self._rows = self._rows.replaced(index.numpy(), source._rows, source_index.numpy())
         self.columns = max(self.columns, int(self._rows.seen.max()))
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
+    @changing_state
     def append_rows(self, source: AttentionCache) -> None:
         """Copies of all rows of `source` become rows behind those held, which stay untouched.
 
@@ -605,8 +589,7 @@ class AttentionCache(StateCache):
         slides = any(window is not None for window in self.session.windows)
         return self.backend.rewindable and not slides
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
+    @changing_state
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the newest tokens of every row.
 
@@ -628,8 +611,7 @@ class AttentionCache(StateCache):
             raise InvalidValue("tokens_to_remove", tokens_to_remove, f"from -{least} to 0")
         self._forget(np.arange(len(left)), left, "crop")
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
+    @changing_state
     def rewind(self, row: int | Sequence[int], seen: int | Sequence[int]) -> None:
         """Forget all but the first `seen` tokens of one row or several; others stay untouched.
 

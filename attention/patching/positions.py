@@ -86,8 +86,6 @@ def open_step(
         dense: whether all columns are read as a prompt is.
     """
     B, _, T, _ = q.shape
-    if len(rows.seen) != B:
-        raise InvalidValue("input_ids", f"{B} rows", f"{len(rows.seen)} rows, as this cache holds")
     if len(rows.prompts) != B:
         raise InvalidValue("prompts", rows.prompts.tolist(), f"a number for each of the {B} rows")
     new = new_tokens(mask, rows.seen, columns, T)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
-from attention.core.compiling import uncompiled
+from attention.core.compiling import changing_state, uncompiled
 
 # Layer of the model, and number of the state in it.
 Place = tuple[int, int]
@@ -42,8 +42,7 @@ class States:
         self.conv.clear()
         self.recurrent.clear()
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
+    @changing_state
     def push(self, place: Place, new: Tensor, kernel: int | None) -> Tensor:
         """Inputs of a convolution, (B, channels, T), behind those kept; all, of which some stay."""
         stored = self.conv.get(place)
@@ -55,8 +54,7 @@ class States:
         self.conv[place] = whole[..., -size:].clone()
         return whole
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
+    @changing_state
     def write(self, place: Place, new: Tensor) -> Tensor:
         """What a recurrence carries from now on; the copy that is kept."""
         self.recurrent[place] = new.detach().clone()

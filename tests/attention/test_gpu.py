@@ -589,13 +589,13 @@ def test_a_run_is_the_same_on_the_device(
         watched() as guard,
         warnings.catch_warnings(),
         mock.patch.object(lz, "fused_on", return_value=True),
-        mock.patch.object(gpu, "attend", wraps=gpu.attend) as attend,
+        mock.patch.object(gpu, "launch", wraps=gpu.launch) as launch,
         mock.patch.object(DecodeLoop, "_decode", autospec=True, side_effect=scores) as scored,
     ):
         warnings.simplefilter("error", CompileWarning)
         mine = lil.decode(model, tokenizer, rows, engine="triton", compile=compile_, **options)
     assert guard.steps > 20
-    assert attend.called
+    assert launch.called
     assert scored.call_count == (0 if in_graph and compile_ == "on" else guard.steps)
     for trace, other in zip(mine, plain, strict=True):
         for name in ("new_ids", "keys_kept_max", "keys_read_max", "keys_read_mean"):

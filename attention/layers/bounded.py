@@ -8,7 +8,8 @@ import torch
 
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
-from attention.layers.layer import Geometry, Layer, Method, check_prompt, keeps_prompt
+from attention.errors import check_flag
+from attention.layers.layer import Geometry, Layer, Method, check_prompt
 
 
 class Bounded(Layer):
@@ -21,7 +22,7 @@ class Bounded(Layer):
         super().__init__(geometry, backend)
         assert self.budget is not None
         self.limit = limit = self.budget
-        self.keeps_prompt = keeps_prompt(backend)
+        self.keeps_prompt = check_flag("keep_prompt", getattr(backend, "keep_prompt", False))
         self.k = self.slots("k", (geometry.D,), limit=limit)
         self.v = self.slots("v", (geometry.D,), limit=limit)
         # The position of the token in each slot.

@@ -193,10 +193,8 @@ class Evicting(Bounded):
             order = torch.sort(worth, dim=-1, descending=True, stable=True).indices
             # Kept slots in order of age; in rows below the budget the empty ones end up last.
             index = order[:, :, :most].sort(dim=-1).values
-            vacant = torch.arange(most, device=step.device) >= step.tensor(remaining)[:, None, None]
             for slots in self.per_slot:
                 slots.data = _gather(slots.data, index)
-            self.position.data.masked_fill_(vacant, -1)
         for slots in self.per_slot:
             data = slots.data
             slots.resize(0)

@@ -20,7 +20,7 @@ from attention.core.ropes import Rope
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
 from attention.engines import QKV, Engine, TorchEngine, gpu
-from attention.errors import BudgetExceeded, InvalidValue, check_flag
+from attention.errors import BudgetExceeded, InvalidValue
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,6 @@ class Method(Protocol):
     def rewindable(self) -> bool: ...
     def params(self) -> dict[str, Any]: ...
     def build(self, geometry: Geometry) -> Layer: ...
-
-
-def keeps_prompt(backend: Method) -> bool:
-    """Whether a method that drops tokens is to spare those of prompts."""
-    return check_flag("keep_prompt", getattr(backend, "keep_prompt", False))
 
 
 def check_prompt(step: Step, limit: int, least: int) -> None:

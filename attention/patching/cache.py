@@ -736,11 +736,6 @@ class AttentionCache(StateCache):
             [self.read_positions(i) if self.decoded else [] for i in indices],
         )
 
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of a row's states in layers that keep another state than keys; 0 in most models."""
-        return self.states.row_bytes
-
     def kept_positions(self, layer: int) -> list[Tensor]:
         """Absolute positions of the tokens a layer keeps: per row (Hkv, kept), ascending."""
         self._idle()

@@ -10,86 +10,41 @@ from transformers import Cache
 
 from attention.core.compiling import changing_state, uncompiled
 
-# Layer of the model, and number of the state in it.
-Place = tuple[int, int]
+# Kind of state, layer of the model, and number of the state in it.
+Place = tuple[str, int, int]
 
 
-class States:
-    """States of B rows by layer, as transformers' models write and read them.
+class States(dict[Place, Tensor]):
+    """States of B rows, as transformers' models write and read them, (B, ...) by place.
 
     They have one size however long a row is, so no budget binds here, and they cannot go back. A
-    row without a token yet has zeros, which is what the models take for nothing seen.
-
-    Attributes:
-        conv: newest inputs of a short convolution, (B, channels, kernel), by place.
-        recurrent: what a recurrence carries, (B, ...), by place.
+    row without a token yet has zeros, which is what the models take for nothing seen. The kinds are
+    "conv", newest inputs of a short convolution, (B, channels, kernel), and "recurrent", what a
+    recurrence carries.
     """
-
-    def __init__(self) -> None:
-        self.conv: dict[Place, Tensor] = {}
-        self.recurrent: dict[Place, Tensor] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self.conv or self.recurrent)
 
     @property
     def layers(self) -> tuple[int, ...]:
         """Layers of the model that keep something here."""
-        return tuple(sorted({layer for layer, _ in (*self.conv, *self.recurrent)}))
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self.conv.clear()
-        self.recurrent.clear()
-
-    @changing_state
-    def push(self, place: Place, new: Tensor, kernel: int | None) -> Tensor:
-        """Inputs of a convolution, (B, channels, T), behind those kept; all, of which some stay."""
-        stored = self.conv.get(place)
-        if stored is None:
-            size = kernel or new.shape[-1]
-            whole = torch.nn.functional.pad(new.detach(), (max(size - new.shape[-1], 0), 0))
-        else:
-            size, whole = stored.shape[-1], torch.cat((stored, new.detach()), dim=-1)
-        self.conv[place] = whole[..., -size:].clone()
-        return whole
-
-    @changing_state
-    def write(self, place: Place, new: Tensor) -> Tensor:
-        """What a recurrence carries from now on; the copy that is kept."""
-        self.recurrent[place] = new.detach().clone()
-        return self.recurrent[place]
+        return tuple(sorted({layer for _, layer, _ in self}))
 
     def select(self, index: Tensor) -> None:
         """Keep these rows in this order."""
-        for by_place in (self.conv, self.recurrent):
-            for place, x in by_place.items():
-                by_place[place] = x[index.to(x.device)]
+        self.update(self.copied(index))
 
     def replace(self, rows: Tensor, source: States, source_rows: Tensor) -> None:
         """Rows become copies of rows of `source`."""
-        for by_place, other in ((self.conv, source.conv), (self.recurrent, source.recurrent)):
-            for place, x in by_place.items():
-                x[rows.to(x.device)] = other[place][source_rows.to(x.device)]
+        for place, x in self.items():
+            x[rows.to(x.device)] = source[place][source_rows.to(x.device)]
 
     def empty(self, rows: Tensor) -> None:
         """These rows have seen nothing."""
-        for by_place in (self.conv, self.recurrent):
-            for x in by_place.values():
-                x[rows.to(x.device)] = 0
+        for x in self.values():
+            x[rows.to(x.device)] = 0
 
     def copied(self, index: Tensor) -> Self:
         """An independent copy of these rows."""
-        twin = type(self)()
-        for by_place, copy in ((self.conv, twin.conv), (self.recurrent, twin.recurrent)):
-            copy.update({place: x[index.to(x.device)] for place, x in by_place.items()})
-        return twin
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row, whatever its length."""
-        every = (*self.conv.values(), *self.recurrent.values())
-        return sum(x[0].nbytes for x in every if len(x))
+        return type(self)({place: x[index.to(x.device)] for place, x in self.items()})
 
 
 class StateCache(Cache):
@@ -107,18 +62,19 @@ class StateCache(Cache):
     ) -> bool:
         """Whether a layer has a state, or any has where none is named."""
         named = layer_idx, state_idx
-        places = (*self.states.conv, *self.states.recurrent)
+        places = (place for _, *place in self.states)
         return any(all(n in (None, x) for n, x in zip(named, p, strict=True)) for p in places)
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
         """The state itself, which models change in place; None before the first forward."""
-        return self.states.conv.get((layer_idx, state_idx))
+        return self.states.get(("conv", layer_idx, state_idx))
 
     def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
         """The state itself, which models change in place; None before the first forward."""
-        return self.states.recurrent.get((layer_idx, state_idx))
+        return self.states.get(("recurrent", layer_idx, state_idx))
 
     @uncompiled
+    @changing_state
     def update_conv_state(
         self,
         conv_states: Tensor,
@@ -127,17 +83,28 @@ class StateCache(Cache):
         conv_kernel_size: int | None = None,
         **_: Any,
     ) -> Tensor:
-        """Called by the model with new inputs; those kept and the new ones."""
+        """Called by the model with new inputs, (B, channels, T); those kept and the new ones."""
         self.check_begun()
-        return self.states.push((layer_idx, state_idx), conv_states, conv_kernel_size)
+        place, new = ("conv", layer_idx, state_idx), conv_states.detach()
+        stored = self.states.get(place)
+        if stored is None:
+            size = conv_kernel_size or new.shape[-1]
+            whole = torch.nn.functional.pad(new, (max(size - new.shape[-1], 0), 0))
+        else:
+            size, whole = stored.shape[-1], torch.cat((stored, new), dim=-1)
+        self.states[place] = whole[..., -size:].clone()
+        return whole
 
     @uncompiled
+    @changing_state
     def update_recurrent_state(
         self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **_: Any
     ) -> Tensor:
-        """Called by the model with a state behind the new tokens."""
+        """Called by the model with a state behind the new tokens; the copy that is kept."""
         self.check_begun()
-        return self.states.write((layer_idx, state_idx), recurrent_states)
+        place = "recurrent", layer_idx, state_idx
+        self.states[place] = recurrent_states.detach().clone()
+        return self.states[place]
 
     def is_recording_past(self, layer_idx: int) -> bool:  # noqa: ARG002
         """False: states do not go back."""

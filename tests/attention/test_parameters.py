@@ -10,7 +10,7 @@ import pytest
 import attention
 from attention.errors import BudgetExceeded, InvalidValue
 from attention.layers.compressing import interval
-from attention.methods.infllm.blocks import Parts
+from attention.methods.infllm import Parts
 from lil.decoding.sampling import NotFiniteError
 
 #: What each method takes; what is in WRONG is changed in it.

@@ -107,8 +107,7 @@ def dense(
     """Causal attention of T queries over everything held.
 
     Args:
-        q: (B, Hq, T, D).
-        k, v: (B, Hkv, S, D), oldest token first.
+        q: (B, Hq, T, D); k and v are (B, Hkv, S, D), oldest token first.
         last: newest slot each query may see, (B or 1, T).
         square: queries and keys are of the same tokens: nothing was held and nothing is padding.
         sink_logits: the model's own logits in addition to the slots', (Hq,), or None.

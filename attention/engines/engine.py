@@ -78,13 +78,7 @@ class Engine(ABC):
     def attend(
         self, qkv: QKV, occupancy: Occupancy, *, probs: bool = False, lse: bool = False
     ) -> AttentionOutput:
-        """One query per head over the first slots of its row.
-
-        Args:
-            qkv: queries, keys and values.
-            occupancy: slots of each row.
-            probs, lse: what else to return.
-        """
+        """One query per head over the first slots of its row; `probs` and `lse` if asked for."""
 
     @abstractmethod
     def attend_pages(
@@ -95,11 +89,9 @@ class Engine(ABC):
         A set without a slot to read gets zeros, and minus infinity with `lse`.
 
         Args:
-            qkv: queries, keys and values; C is a multiple of `page`.
+            qkv: C is a multiple of `page`, the slots of a page.
             pages: page numbers of each set, (B, H, U).
             counts: slots to read of each, from its first on; 0 for none, (B, H, U).
-            page: slots of a page.
-            lse: as in `attend`.
         """
 
     def step(
@@ -111,15 +103,9 @@ class Engine(ABC):
     def ragged_prompt(  # noqa: B027
         self, q: Tensor, k: Tensor, v: Tensor, scaling: float, new: Counts
     ) -> Tensor | None:
-        """Causal attention of left-padded prompts without their padding, (B, T, Hq, D).
+        """Causal attention of left-padded prompts of `new` tokens, (B,), without their padding.
 
-        Args:
-            q: (B, Hq, T, D).
-            k, v: (B, Hkv, T, D).
-            new: tokens of each row, (B,).
-
-        Returns:
-            0 for padding; None where the engine has no such operation.
+        (B, T, Hq, D), 0 for padding; None where the engine has no such operation.
         """
 
     def attend_with_mass(
@@ -128,13 +114,12 @@ class Engine(ABC):
         """`attend`, adding to `mass` what each slot gets of its set's queries.
 
         Args:
-            qkv, occupancy: as in `attend`.
             mass: at least float32, (B, H, C or less), any strides but of slots; added to in place.
             elsewhere: what the same queries got of other slots, with `lse`: one softmax over both
                 is wanted. The share of these slots is what is added to `mass`.
 
         Returns:
-            Output, (B, H, M, D).
+            (B, H, M, D).
         """
         joined = elsewhere is not None
         out, probs, lse = self.attend(qkv, occupancy, probs=True, lse=joined)
@@ -203,8 +188,7 @@ class Engine(ABC):
         Among equals the older slot is taken.
 
         Args:
-            qkv: queries and keys, H is Hkv; values are not looked at.
-            occupancy: slots of each row.
+            qkv: H is Hkv; values are not looked at.
             k: slots wanted, at least 1; at most as many come as the longest row holds.
             largest: a slot counts for the largest probability that a query gives it, not for their
                 sum.
@@ -292,26 +276,19 @@ class Engine(ABC):
         slots.flat.index_copy_(0, at, larger)
 
     def rotate(self, x: Tensor, turn: Turn, out: Tensor | None = None) -> Tensor:
-        """Rotate (B, H, N, D) by a turn; see `attention.core.ropes.rotate`.
-
-        Args:
-            out: where what comes out is written, no memory of x; None for new memory.
-        """
+        """`attention.core.ropes.rotate`, into `out`, which is no memory of x, or new memory."""
         turned = rotate(x, turn)
         return turned if out is None else out.copy_(turned)
 
     def mean_of_heaviest(
         self, keys: Slots, mass: Slots, pages: Tensor, sets: Tensor, page: int, k: int
     ) -> Tensor:
-        """`mean_of_heaviest` of pages that lie in the state.
+        """`mean_of_heaviest` of N pages that lie in the state.
 
         Args:
             keys: (B, H, C, D), C a multiple of `page`.
-            mass: of the tokens of one page, at least float32, (B, H, page).
+            mass: of the tokens of one page, (B, H, page).
             pages, sets: which pages of `keys`, and whose mass, counted over rows and heads, (N,).
-
-        Returns:
-            (N, D), dtype of `mass`.
         """
         D = keys.data.shape[3]
         known = keys.flat.view(-1, page * D).index_select(0, pages).view(-1, page, D)
@@ -362,11 +339,7 @@ class Engine(ABC):
         """How much each key repeats the others, (R, H, S, D) to (R, H, S), adding up to 1.
 
         The softmax of the mean cosine with all keys, of which each leaves itself and the newest one
-        above `threshold` out.
-
-        Args:
-            keys: oldest first, at least float32.
-            threshold: at least 0.
+        above `threshold` out. Keys are at least float32, oldest first.
         """
         R, H, S, _ = keys.shape
         unit = keys / (keys.norm(dim=-1, keepdim=True) + 1e-8)
@@ -380,9 +353,8 @@ class Engine(ABC):
             cosine = unit[:, :, block] @ backwards
             cosine.scatter_(-1, ahead[block, None].expand(R, H, -1, 1), 0)  # itself
             similar = cosine > threshold
-            newest = similar.view(torch.uint8).argmax(
-                -1, keepdim=True
-            )  # any, where none is similar
+            # Any, where none is similar.
+            newest = similar.view(torch.uint8).argmax(-1, keepdim=True)
             rest = cosine.gather(-1, newest).masked_fill_(similar.gather(-1, newest), 0)
             total += cosine.scatter_(-1, newest, rest).sum(2)
         return (total.flip(-1) / S).softmax(-1)
@@ -393,7 +365,7 @@ class Engine(ABC):
         Among equals the first ones stay.
 
         Args:
-            kept: what follows a token from slot to slot, (B, H, C, ...) each, C alike.
+            state: what follows a token from slot to slot, (B, H, C, ...) each, C alike.
             rows: whose slots, (R,).
             worth: (R, H, S).
             most: how many stay.

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -308,10 +307,6 @@ class Layer(ABC):
         """Keys the last decode query read per query head, (B,); where heads differ, the most."""
         return self.kept(seen)
 
-    def mean_reads(self, seen: Counts) -> npt.NDArray[np.float64]:
-        """Keys the last decode query read, the mean over query heads, (B,)."""
-        return self.reads(seen).astype(np.float64)
-
     def cost(self, seen: Counts) -> Counts:
         """Keys the last decode step read, summed over KV heads, index structures included."""
         return self.reads(seen) * self.geometry.Hkv + self.overhead(seen)
@@ -321,9 +316,10 @@ class Layer(ABC):
         return np.zeros_like(seen)
 
     def measured(self, seen: Counts) -> Tensor | None:  # noqa: ARG002
-        """`reads`, `mean_reads` and `cost` of the last decode step where they follow from a choice.
+        """The `reads`, their mean over query heads and the `cost` where they follow from a choice.
 
-        (3, B), float64, on the device, so that nobody waits for them; None where lengths tell.
+        (3, B), float64, of the last decode step, on the device, so that nobody waits for them; None
+        where lengths tell.
         """
         return None
 

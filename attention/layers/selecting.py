@@ -6,8 +6,6 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -178,19 +176,6 @@ class Selecting(KeepAll):
         cost = (read * (seen_tokens[:, None] - first).clamp_(0, self.page)).sum(1)
         cost = cost + devices.put(self.overhead(seen), pages.device)
         return torch.stack((counted.amax(1), counted.sum(1) / counted.shape[1], cost.double()))
-
-    def reads(self, seen: Counts) -> Counts:
-        measured = self.measured(seen)
-        return seen if measured is None else measured[0].long().cpu().numpy()
-
-    def mean_reads(self, seen: Counts) -> npt.NDArray[np.float64]:
-        measured = self.measured(seen)
-        return super().mean_reads(seen) if measured is None else measured[1].cpu().numpy()
-
-    def cost(self, seen: Counts) -> Counts:
-        """Keys read, summed over KV heads; what several heads of a group read counts once."""
-        measured = self.measured(seen)
-        return super().cost(seen) if measured is None else measured[2].long().cpu().numpy()
 
     def read_positions(self, row: int, seen: int) -> Tensor:
         if self.chosen is None:

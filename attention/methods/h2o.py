@@ -105,12 +105,8 @@ class PerQueryHead(H2OLayer):
         first = torch.ones_like(heads, dtype=torch.bool)
         first[:, :, 1:] = heads[:, :, 1:] != heads[:, :, :-1]
         cost = (first & (heads >= 0)).sum((1, 2)).double()
-        lengths = np.stack((self.reads(seen), self.mean_reads(seen)))
-        return torch.cat((devices.put(lengths, cost.device, cost.dtype), cost[None]))
-
-    def cost(self, seen: Counts) -> Counts:
-        total: Counts = self.measured(seen)[2].long().cpu().numpy()
-        return total
+        reads = devices.put(self.reads(seen), cost.device, cost.dtype)
+        return torch.stack((reads, reads, cost))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,7 +83,7 @@ def row_stats(
     if sparse and not chosen:
         cost = sparse[-1].cost(seen) * len(sparse)
         read = sparse[-1].reads(seen) * decoded
-        mean = sparse[-1].mean_reads(seen) * decoded
+        mean = read.astype(np.float64)
     for exempt in (first, sliding):
         if exempt:
             cost = cost + exempt[0].cost(seen) * len(exempt)
@@ -96,7 +96,9 @@ def row_stats(
         read_max=numbers[0],
         read_mean=numbers[1],
         keys_read=numbers[2],
-        dense_read_mean=torch.from_numpy(first[0].mean_reads(seen) * decoded) if first else None,
+        dense_read_mean=torch.from_numpy(first[0].reads(seen) * decoded).double()
+        if first
+        else None,
         bytes=torch.from_numpy(bytes_stored),
     )
 

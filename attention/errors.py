@@ -58,11 +58,7 @@ class BudgetExceeded(_Carried, RuntimeError):  # noqa: N818
 def check_int(
     field: str, value: object, least: float = -math.inf, allowed: str | None = None
 ) -> int:
-    """Check that a parameter is an integer, numpy's included, of at least `least`.
-
-    Returns:
-        It, as an int.
-    """
+    """Check that a parameter is an integer, numpy's included, of at least `least`."""
     words = allowed or ("an integer" if math.isinf(least) else f"an integer of at least {least}")
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise InvalidValue(field, value, words if "integer" in words else f"an integer, {words}")
@@ -87,9 +83,6 @@ def check_number(
         allowed: what is allowed, in words.
         least, most: bounds that may be reached.
         above, below: bounds that may not.
-
-    Returns:
-        It, as an int or a float as it came.
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InvalidValue(field, value, allowed if "number" in allowed else f"a number, {allowed}")

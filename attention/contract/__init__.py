@@ -21,15 +21,8 @@ from attention.core.step import Counts as Counts
 from attention.core.step import Step as Step
 from attention.engines import QKV as QKV
 from attention.engines import AttentionOutput as AttentionOutput
+from attention.engines import gpu as gpu
 from attention.engines.engine import mean_of_heaviest as mean_of_heaviest
-from attention.engines.gpu import DeviceCounts as DeviceCounts
-from attention.engines.gpu import Eviction as Eviction
-from attention.engines.gpu import Pages as Pages
-from attention.engines.gpu import Store as Store
-from attention.engines.gpu import attend as attend
-from attention.engines.gpu import attend_splits as attend_splits
-from attention.engines.gpu import choices as choices
-from attention.engines.gpu import join_splits as join_splits
 from attention.errors import InvalidValue as InvalidValue
 from attention.errors import check_choice as check_choice
 from attention.errors import check_flag as check_flag

@@ -14,7 +14,6 @@ from attention.contract import (
     Counts,
     Dropping,
     Evicting,
-    Eviction,
     Geometry,
     InvalidValue,
     Layer,
@@ -24,6 +23,7 @@ from attention.contract import (
     check_int,
     devices,
     fixed,
+    gpu,
     over_group,
 )
 
@@ -73,9 +73,9 @@ class H2OLayer(Evicting):
         room = np.maximum(self.limit - prompt, 0)
         return room - (room // 2 if self.halves else self.backend.heavy)
 
-    def eviction(self, spared: Tensor, recent: Tensor) -> Eviction:
+    def eviction(self, spared: Tensor, recent: Tensor) -> gpu.Eviction:
         following, score = fixed(self.next, self.score)
-        return Eviction("score", following, spared, recent, score, mean=self.gqa == "mean")
+        return gpu.Eviction("score", following, spared, recent, score, mean=self.gqa == "mean")
 
 
 class PerQueryHead(H2OLayer):

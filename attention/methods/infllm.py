@@ -15,20 +15,15 @@ from attention.contract import (
     AttentionOutput,
     Backend,
     Counts,
-    DeviceCounts,
-    Eviction,
     Geometry,
     InvalidValue,
     Layer,
-    Pages,
     Step,
-    Store,
     Turn,
-    attend,
     check_choice,
     check_int,
-    choices,
     fixed,
+    gpu,
     group,
     mean_of_heaviest,
     rotate,
@@ -109,29 +104,31 @@ class InfLLMLayer(Layer):
     def check(self, step: Step) -> None:
         self.spend(int(self.reads(step.seen).max()))
 
-    def stored(self, counts: DeviceCounts) -> Store:
+    def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
         self.geometry.rope.table(counts.tokens, self.near_k.data)  # before `step` asks for it
-        learns = Eviction("mass", memory=fixed(self.mass)[0])
+        learns = gpu.Eviction("mass", memory=fixed(self.mass)[0])
         near = (self.near_k, self.near_v, counts.seen, self.n_local)
         return self.store_of(*near, "stored", eviction=learns)
 
-    def step(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: DeviceCounts) -> Tensor:
+    def step(
+        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
+    ) -> Tensor:
         assert self.store is not None
         near, parts = (self.near_k, self.near_v, self.mass), self.parts
-        far = choices().Far(*fixed(*near, self.far_k, self.far_v, self.left_mass, self.means))
+        far = gpu.choices().Far(*fixed(*near, self.far_k, self.far_v, self.left_mass, self.means))
         turn = self.geometry.rope.table(counts.tokens, far.far_k)
         seen, live = counts.seen, counts.live
-        scores = choices().estimate_blocks(
+        scores = gpu.choices().estimate_blocks(
             q, k, v, scaling, far, turn, seen, live, parts.n_init, parts.repr_topk
         )
         if counts.dense:
-            return attend(counts, self.store, q, k, v, scaling)
+            return gpu.attend(counts, self.store, q, k, v, scaling)
         options = {"page": parts.block, "n_init": parts.n_init, "window": parts.n_local}
-        self.traces = table, read = choices().select(
+        self.traces = table, read = gpu.choices().select(
             scores, seen, live, parts.topk, heads=self.geometry.Hkv, **options
         )
-        pages = Pages(far.far_k, far.far_v, table, read, parts.block, parts.n_init, turn)
-        return attend(counts, self.store, q, k, v, scaling, pages)
+        pages = gpu.Pages(far.far_k, far.far_v, table, read, parts.block, parts.n_init, turn)
+        return gpu.attend(counts, self.store, q, k, v, scaling, pages)
 
     def settle(self, step: Step) -> bool:  # noqa: ARG002
         self._chosen = None

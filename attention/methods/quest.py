@@ -8,16 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attention.contract import (
-    Backend,
-    DeviceCounts,
-    Geometry,
-    Paged,
-    check_choice,
-    check_pages,
-    choices,
-    fixed,
-)
+from attention.contract import Backend, Geometry, Paged, check_choice, check_pages, fixed, gpu
 
 GQA = ("sum", "mean", "max", "query_head")
 
@@ -51,15 +42,15 @@ class QuestLayer(Paged):
         return signed if self.gqa == "max" else signed.sum(2, keepdim=True)
 
     def selected(
-        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: DeviceCounts
+        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
     ) -> tuple[Tensor, Tensor] | tuple[None, None]:
         keys, values, bounds = fixed(self.k, self.v, self.summaries)
-        scores = choices().estimate_pages(
+        scores = gpu.choices().estimate_pages(
             q, k, v, scaling, keys, values, bounds, counts.seen, counts.live, self.page, self.gqa
         )
         if counts.dense:
             return None, None
-        table, read = choices().select(
+        table, read = gpu.choices().select(
             scores, counts.seen, counts.live, self.quota - 1, page=self.page
         )
         return table, read

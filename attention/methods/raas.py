@@ -15,19 +15,16 @@ from attention.contract import (
     QKV,
     Compressing,
     Counts,
-    DeviceCounts,
     Dropping,
     Geometry,
     Slots,
     Step,
-    attend_splits,
     check_choice,
     check_pages,
     check_share,
-    choices,
     fixed,
+    gpu,
     group,
-    join_splits,
 )
 
 GQA = ("sum", "mean", "max")
@@ -91,12 +88,14 @@ class RaaSLayer(Compressing):
         engine = self.geometry.engine
         engine.restamp(self.stamp, probs, occupancy, now, self.page, self.gqa, self.alpha)
 
-    def step(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: DeviceCounts) -> Tensor:
+    def step(
+        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
+    ) -> Tensor:
         assert self.store is not None
-        splits = attend_splits(counts, self.store, q, k, v, scaling, logits=True)
+        splits = gpu.attend_splits(counts, self.store, q, k, v, scaling, logits=True)
         (stamps,), how = fixed(self.stamp), (self.page, self.gqa, self.alpha)
-        choices().restamp(splits, counts.seen, counts.live, stamps, *how)
-        return join_splits(counts, splits)
+        gpu.choices().restamp(splits, counts.seen, counts.live, stamps, *how)
+        return gpu.join_splits(counts, splits)
 
     def target(self, seen: int, room: int) -> int:  # noqa: ARG002
         return self.limit - self.page + seen % self.page

@@ -12,18 +12,17 @@ from torch import Tensor
 
 from attention.contract import (
     Counts,
-    DeviceCounts,
     Dropping,
     Geometry,
     Layer,
     Ring,
     Step,
-    Store,
     Turn,
     check_choice,
     check_int,
     check_prompt,
     devices,
+    gpu,
 )
 
 POSITIONS = ("cache", "absolute")
@@ -45,7 +44,7 @@ class SinkLayer(Ring):
             self.slots("first", (geometry.D,), limit=self.most_sinks) if self.turns else None
         )
 
-    def stored(self, counts: DeviceCounts) -> Store:
+    def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
         self.first_as_roped(range(len(self.sinks)))
         turn = self.geometry.rope.table(counts.tokens, self.k.data) if self.turns else None
         more = {"first": counts.number("sinks"), "turn": turn}

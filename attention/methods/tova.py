@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attention.contract import Dropping, Evicting, Eviction, Step, fixed, over_group
+from attention.contract import Dropping, Evicting, Step, fixed, gpu, over_group
 
 
 class TOVALayer(Evicting):
@@ -28,9 +28,9 @@ class TOVALayer(Evicting):
     def worth(self, S: int, step: Step) -> Tensor:  # noqa: ARG002
         return self.last[:, :, :S]
 
-    def eviction(self, spared: Tensor, recent: Tensor) -> Eviction:
+    def eviction(self, spared: Tensor, recent: Tensor) -> gpu.Eviction:
         (following,) = fixed(self.next)
-        return Eviction("last", following, spared, recent, shared=True, mean=True)
+        return gpu.Eviction("last", following, spared, recent, shared=True, mean=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,16 @@ from attention.engines import gpu, select
 from attention.errors import InvalidValue, check_int
 from attention.layers.layer import Geometry, Layer, Method
 from attention.layers.sliding import DraftedLayer
-from attention.patching.positions import check_kind, new_tokens, open_step
 from attention.patching.recurrent import StateCache
-from attention.patching.rows import Flags, RowCounts, row_index, taken_over
+from attention.patching.rows import (
+    Flags,
+    RowCounts,
+    check_kind,
+    new_tokens,
+    open_step,
+    row_index,
+    taken_over,
+)
 from attention.patching.session import Session
 from attention.patching.stats import CacheStats, RowStats, cache_stats, row_stats
 
@@ -674,11 +681,7 @@ class AttentionCache(StateCache):
         """Columns fed so far, left padding included: n for a row without padding."""
         return self.columns
 
-    def get_mask_sizes(
-        self,
-        query_length: int | torch.Tensor,
-        layer_idx: int = 0,  # noqa: ARG002
-    ) -> tuple[int, int]:
+    def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> tuple[int, int]:  # noqa: ARG002
         """Width and offset of a padding mask for `query_length` more columns.
 
         Older versions hand over the columns' places instead of how many there are.

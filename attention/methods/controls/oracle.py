@@ -13,17 +13,15 @@ from attention.contract import (
     Backend,
     Choice,
     Counts,
-    DeviceCounts,
     Geometry,
     InvalidValue,
     Layer,
     Selecting,
     Step,
-    attend_splits,
     check_choice,
     check_number,
-    choices,
     devices,
+    gpu,
 )
 
 GQA = ("sum", "mean", "max")
@@ -49,12 +47,12 @@ class OracleLayer(Selecting):
         return Choice(slots, counts > 0, counts)
 
     def selected(
-        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: DeviceCounts
+        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
     ) -> tuple[Tensor, Tensor] | tuple[None, None]:
         if counts.dense or self.store is None:
             return None, None
-        splits = attend_splits(counts, self.store, q, k, v, scaling, logits=True)
-        table, read = choices().select(
+        splits = gpu.attend_splits(counts, self.store, q, k, v, scaling, logits=True)
+        table, read = gpu.choices().select(
             splits, counts.seen, counts.live, self.quota - 1, largest=self.gqa == "max"
         )
         return table, read

@@ -14,11 +14,11 @@ from attention.contract import (
     Counts,
     Dropping,
     Evicting,
-    Eviction,
     Geometry,
     Step,
     check_int,
     fixed,
+    gpu,
 )
 
 WORD = 0xFFFFFFFF
@@ -69,9 +69,11 @@ class RandomLayer(Evicting):
         first: Counts = np.maximum(super().spared(prompt), self.sinks)
         return first
 
-    def eviction(self, spared: Tensor, recent: Tensor) -> Eviction:
+    def eviction(self, spared: Tensor, recent: Tensor) -> gpu.Eviction:
         (following,) = fixed(self.next)
-        return Eviction("number", following, spared, recent, numbers=self.head[:, 0].contiguous())
+        return gpu.Eviction(
+            "number", following, spared, recent, numbers=self.head[:, 0].contiguous()
+        )
 
 
 def usual(budget: int, first: int) -> int:

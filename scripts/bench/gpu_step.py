@@ -5,8 +5,9 @@
 
 A cell is rows x tokens before the step. ms: time of steps launched one behind the other, until the
 device is done with all of them, by their number; / full: of full attention in the same cell; bytes:
-share of the time that weights and keys would take at the rate at which it reads. Prompts of
-a few rows are read once and repeated. A failed row has its reason, and the exit code is 1 then.
+share of the time that weights and keys would take at the rate at which it reads; gap: the largest
+difference of a step's scores from the plain engine's, of the largest score. Prompts of a few rows
+are read once and repeated. A failed row has its reason, and the exit code is 1 then.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ COLUMNS = (
     Column("ms", "ms", ".2f"),
     Column("/ full", "of_full", ".2f"),
     Column("bytes", "bytes_share", ".0%"),
+    Column("gap", "gap", ".1e"),
     Column("rows in memory", "fill_rows"),
     Column("tokens/s there", "fill_tokens_per_s", ",.0f"),
     Column("failed", "failed", words=True),
@@ -103,6 +105,15 @@ class Cell:
         return max(n for n in range(1, rows + 1) if padded(n) == n)
 
 
+def filled(model: Any, cache: Any, ids: torch.Tensor) -> None:
+    """Read prompts one by one, which takes less memory than together."""
+    for begin in range(len(ids)):
+        new = cache if not begin else cache.new()
+        model(ids[begin : begin + 1], past_key_values=new, logits_to_keep=1)
+        if begin:
+            cache.append_rows(new)
+
+
 @torch.inference_mode()
 def measured(
     model: Any, step: DecodeStep, name: str, budget: int, rows: int, tokens: int, steps: int,
@@ -110,17 +121,20 @@ def measured(
 ) -> dict[str, Any]:  # fmt: skip
     """A row of the table."""
     torch.manual_seed(0)
-    ids = torch.randint(model.config.vocab_size, (min(rows, _PROMPTS), tokens), device=model.device)
+    vocabulary, device = model.config.vocab_size, model.device
+    ids = torch.randint(vocabulary, (min(rows, _PROMPTS), tokens + 1), device=device)
+    with bench.sparse(name, budget).on(model, "torch") as cache:
+        filled(model, cache, ids[:1, :-1])
+        inputs = {"position_ids": cache.seen[:, None], "past_key_values": cache}
+        wanted = model(ids[:1, -1:], **inputs, logits_to_keep=1).logits[:, -1]
     with bench.sparse(name, budget).on(model, engine) as cache:
-        for begin in range(len(ids)):  # one by one: less memory
-            new = cache if not begin else cache.new()
-            model(ids[begin : begin + 1], past_key_values=new, logits_to_keep=1)
-            if begin:
-                cache.append_rows(new)
+        filled(model, cache, ids[:, :-1])
+        scores = step(cache.clone([0]), ids[:1, -1:], ids[:1, -1:])
+        gap = float((scores - wanted).abs().max() / wanted.abs().max())
         cell = Cell(model, step, cache, steps)
         cache.select_rows([i % len(ids) for i in range(rows)])
         taken, size = cell.timed(rows, tokens)
-        row = {"ms": 1e3 * taken, "bytes_share": size / rate / taken}
+        row = {"ms": 1e3 * taken, "bytes_share": size / rate / taken, "gap": gap}
         if fill:
             most = cell.most_rows()
             cache.select_rows([i % len(ids) for i in range(most)])

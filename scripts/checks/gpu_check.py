@@ -90,14 +90,12 @@ def stages(quick: bool) -> list[Stage]:
     """All, what is right first, then what is measured; a short loan gives the most."""
     fewer = ("--quick",) if quick else ()
     pytest = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", "-m", "")
-    kernels = ("tests/attention/test_gpu.py", "tests/attention/test_gpu_choice.py")
     step, large = ("scripts/bench/gpu_step.py", "--json"), ("--shape", "llama-8b")
     cells = "8x8192,32x8192" if quick else "8x8192,32x8192,1x8192,8x32768"
     sweep = "sweep --dataset hard --limit 25 --backend full,h2o,quest,sink,infllm --budget 256"
     sweep += " --max-new-tokens 500 --cap 2x-full --no-figures --out"
     out = tempfile.mkdtemp(prefix="gpu_check_")
     return [
-        Stage("kernels", (*pytest, *kernels), 150, ("pytest", "triton")),
         Stage("whole runs", ("scripts/checks/check_devices.py", *fewer), 120),
         Stage("steps, 1.5B", (*step, "--cells", cells, "--fill"), 120, json=True),
         Stage("steps, 8B", (*step, *large, "--cells", "8x8192,32x8192"), 100, json=True),

@@ -26,4 +26,4 @@ def uncompiled(function: F) -> F:
 
 def changing_state(function: F) -> F:
     """Without gradients, and outside the caller's inference mode, which state must outlive."""
-    return cast("F", torch.inference_mode(False)(torch.no_grad()(function)))
+    return torch.inference_mode(False)(torch.no_grad()(function))

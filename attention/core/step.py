@@ -195,11 +195,6 @@ class Step:
         columns = torch.arange(self.T, device=self.device)
         return self.memo("real", lambda: columns >= self.tensor(self.T - self.new)[:, None])
 
-    @property
-    def generates(self) -> bool:
-        """Whether some row brings a token that is not of its prompt."""
-        return bool((self.seen > self.prompt).any())
-
     def generated(self) -> Tensor:
         """Which columns are real tokens behind their row's prompt, (B, T)."""
         behind = np.maximum(self.prompt, self.past)[:, None]

@@ -142,7 +142,7 @@ class Compressing(Bounded):
         square = not self.stored_tokens.any() and not step.padded
         last = step.last_visible(self.stored_tokens, "compressing")
         out = dense(q, keys, values, scaling, last, square, self.geometry.sink_logits)
-        if step.generates:
+        if (step.seen > step.prompt).any():
             self.reread(q * scaling, step)
         self.stored_tokens, self.before = self.stored_tokens + step.new, None
         for r in np.flatnonzero(self.stored_tokens >= self.limit):

@@ -139,11 +139,6 @@ class Selecting(KeepAll):
         self.chosen = None
         return out
 
-    def slot_positions(self, choice: Choice) -> Tensor:
-        """Position of each slot of the chosen pages, (B, H, U * page)."""
-        offset = torch.arange(self.page, device=choice.pages.device)
-        return (choice.pages[..., None] * self.page + offset).flatten(2)
-
     def counts(self, choice: Choice, seen: Tensor) -> Tensor:
         """Tokens to read of each chosen page, (B, H, U)."""
         filled = (seen[:, None, None] - choice.pages * self.page).clamp_(0, self.page)
@@ -180,6 +175,8 @@ class Selecting(KeepAll):
     def read_positions(self, row: int, seen: int) -> Tensor:
         if self.chosen is None:
             return self.kept_positions(row, seen)
-        positions = self.slot_positions(self.chosen)[row]
-        live = self.chosen.live[row].repeat_interleave(self.page, dim=-1)
+        pages, live = self.chosen.pages[row], self.chosen.live[row]
+        offset = torch.arange(self.page, device=pages.device)
+        positions = (pages[..., None] * self.page + offset).flatten(1)
+        live = live.repeat_interleave(self.page, dim=-1)
         return row_lists(positions, live & (positions < seen))

@@ -188,14 +188,17 @@ class InfLLMLayer(Layer):
 
     def all_pages(self, step: Step) -> tuple[Tensor, Tensor]:
         """Every page that has been begun, (1, 1, U), and the tokens on it, (B, 1, U)."""
-        left = self.left(step.seen)
-        number = np.arange(int(self.far_slot(left.max() - 1)) // self.block + 1)
-        first = number < self.init_pages
-        start = np.where(first, number, number - self.init_pages) * self.block
-        firsts, blocked = np.minimum(left, self.n_init), self.blocked(step.seen)
-        stored_tokens = np.where(first, firsts[:, None], blocked[:, None])
-        counts = np.clip(stored_tokens - start, 0, self.block)
-        return step.tensor(number)[None, None], step.tensor(counts)[:, None]
+        most = int(self.far_slot(self.left(step.seen).max() - 1)) // self.block + 1
+        pages = np.arange(most)[None]
+        return step.tensor(pages)[None], step.tensor(self.on_pages(pages, step.seen))[:, None]
+
+    def on_pages(self, pages: Counts, seen: Counts) -> Counts:
+        """Tokens on pages of these numbers, (B or 1, U) to (B, U)."""
+        first = pages < self.init_pages
+        start = np.where(first, pages, pages - self.init_pages) * self.block
+        firsts, blocked = np.minimum(self.left(seen), self.n_init), self.blocked(seen)
+        counts: Counts = np.where(first, firsts[:, None], blocked[:, None]) - start
+        return counts.clip(0, self.block)
 
     def placed(self, pages: Tensor) -> list[Tensor]:
         """Copies of pages (B, Hkv, U), keys turned to where their tokens were."""
@@ -221,13 +224,9 @@ class InfLLMLayer(Layer):
 
         def always() -> tuple[Tensor, Tensor]:
             """The first pages and the newest, and their tokens."""
-            blocked, first = self.blocked(step.seen), np.minimum(self.left(step.seen), self.n_init)
-            pages = np.broadcast_to(np.arange(self.init_pages), (B, self.init_pages))
-            rest = np.clip(first[:, None] - pages * self.block, 0, self.block)
-            pages = np.concatenate((pages, full[:, None] + self.init_pages), axis=1)
-            newest = np.clip(blocked - full * self.block, 0, self.block)
-            counts = np.concatenate((rest, newest[:, None]), axis=1)
-            return step.tensor(pages), step.tensor(counts)
+            firsts = np.broadcast_to(np.arange(self.init_pages), (B, self.init_pages))
+            pages = np.concatenate((firsts, full[:, None] + self.init_pages), axis=1)
+            return step.tensor(pages), step.tensor(self.on_pages(pages, step.seen))
 
         return g.engine.best_pages(
             summed,

@@ -53,6 +53,8 @@ class AttentionCache(StateCache):
         columns: input columns fed so far, padding included; what `get_seq_length()` answers.
     """
 
+    is_compileable = False  # shapes grow
+
     def __init__(self, session: Session) -> None:
         super().__init__()
         self.session = session
@@ -442,12 +444,9 @@ class AttentionCache(StateCache):
 
     @changing_state
     def clone(self, rows: Sequence[int] | Tensor | None = None) -> Self:
-        """An independent copy of these rows and their state, valid in the same `with` block.
+        """An independent copy of these rows, in this order, or of all; repeats are allowed.
 
-        Memory of other rows is not copied. Without `rows` it is the same as `copy.deepcopy`.
-
-        Args:
-            rows: which rows, in this order, repeats allowed; all of them by default.
+        It is valid in the same `with` block. Memory of other rows is not copied.
 
         Raises:
             InvalidValue: no such row.
@@ -463,15 +462,12 @@ class AttentionCache(StateCache):
 
     @changing_state
     def go_dense(self, rows: Sequence[int] | Tensor) -> Self:
-        """A new cache in which these rows go on under full attention; this one stays as it is.
+        """A new cache in which these rows, in this order, go on under full attention.
 
         Every key and value is taken over at its position, bit for bit, but for InfLLM's keys
         outside its window: they are turned back from position 0, within two epsilons of the dtype.
-        The model's own sliding layers go on sliding. Rows of all such caches of a `with` block can
-        be appended to and replaced by one another.
-
-        Args:
-            rows: which rows, in this order.
+        The model's own sliding layers go on sliding, and this cache stays as it is. Rows of all
+        such caches of a `with` block can be appended to and replaced by one another.
 
         Raises:
             InvalidValue: no such row, or a method that drops tokens.
@@ -519,10 +515,8 @@ class AttentionCache(StateCache):
         """Rows of this cache become copies of rows of `source`; the others stay untouched.
 
         Args:
-            rows: rows to overwrite.
-            source: a cache of the same block, for instance a prefilled `cache.new()` or an earlier
-                `clone`.
-            source_rows: rows to copy, as many; all of source's by default.
+            source: a cache of the same block, as a prefilled `cache.new()` or an earlier `clone`.
+            source_rows: as many; all of source's by default.
 
         Raises:
             InvalidValue: rows do not exist, are named twice or do not match in number, or
@@ -600,9 +594,8 @@ class AttentionCache(StateCache):
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the newest tokens of every row.
 
-        Args:
-            tokens_to_remove: as in transformers, minus the number of tokens; 0 does nothing. A
-                positive number is, as older versions mean it, of columns to keep.
+        `tokens_to_remove` is minus their number, as in transformers; a positive number is, as older
+        versions mean it, of columns to keep.
 
         Raises:
             InvalidValue: more than a row has, or a method that cannot do so exactly.
@@ -621,10 +614,6 @@ class AttentionCache(StateCache):
     @changing_state
     def rewind(self, row: int | Sequence[int], seen: int | Sequence[int]) -> None:
         """Forget all but the first `seen` tokens of one row or several; others stay untouched.
-
-        Args:
-            row: which row, or rows.
-            seen: tokens it is to have seen, or each; as many as it has does nothing.
 
         Raises:
             InvalidValue: no such row, more tokens than it has, or a method that cannot do so
@@ -698,11 +687,6 @@ class AttentionCache(StateCache):
     def is_initialized(self) -> bool:
         """Whether anything was stored."""
         return bool(self.layers)
-
-    @property
-    def is_compileable(self) -> bool:
-        """False: shapes grow."""
-        return False
 
     @property
     def is_sliding(self) -> list[bool]:

@@ -90,7 +90,10 @@ def row_stats(
             bytes_stored = bytes_stored + exempt[0].row_bytes(seen) * len(exempt)
     numbers = tuple(torch.from_numpy(x) for x in (read, mean, cost * decoded))
     if chosen:
-        numbers = _chosen_reads(torch.stack(chosen), cost, decoded)
+        most, means, costs = torch.stack(chosen, dim=1)  # (layers, B) each
+        others, now = (devices.put(x, most.device) for x in (cost, decoded))
+        total = costs.sum(0).long() + others
+        numbers = most.amax(0).long() * now, means.sum(0) / len(chosen) * now, total * now
     return RowStats(
         kept_max=torch.from_numpy(kept_keys.copy()),
         read_max=numbers[0],
@@ -101,16 +104,6 @@ def row_stats(
         else None,
         bytes=torch.from_numpy(bytes_stored),
     )
-
-
-def _chosen_reads(
-    each: Tensor, others: Counts, decoded: npt.NDArray[np.bool_]
-) -> tuple[Tensor, ...]:
-    """`read_max`, `read_mean` and `keys_read` where layers chose; each (B,)."""
-    now = devices.put(decoded, each.device)
-    most, mean, cost = each[:, 0].amax(0), each[:, 1].sum(0) / len(each), each[:, 2].sum(0)
-    total = cost.long() + devices.put(others, each.device)
-    return most.long() * now, mean * now, total * now
 
 
 def cache_stats(

@@ -210,15 +210,10 @@ class Step:
         return self.memo("positions", make)
 
     def join(self, stored: Tensor | None, counts: Counts, new: Tensor, fill: float = 0.0) -> Tensor:
-        """Stored slots and the real new tokens of each row, one after the other, without gaps.
+        """The slots that rows store, counts[r] each, and their real new tokens, without gaps.
 
-        Args:
-            stored: (B, H, at least max(counts), ...), or None for nothing.
-            counts: slots stored per row, (B,).
-            new: (B, H, T, ...), left padded.
-
-        Returns:
-            (B, H, max(counts + new), ...); `new` itself where nothing is stored nor padded.
+        (B, H, C, ...) and left padded (B, H, T, ...) to (B, H, max(counts + new), ...); `new`
+        itself where nothing is stored nor padded.
         """
         widest, most = int((counts + self.new).max()), int(counts.max())
         if most == 0 and not self.padded:

@@ -265,8 +265,7 @@ class Engine(ABC):
         """Let one slot of each row and head hold the larger of its numbers and new ones.
 
         Args:
-            at: which, as in `Slots.flat`, (B * H,).
-            new: (B, H, 1, ...).
+            at, new: which and what, as in `put`.
             fresh: which of them hold nothing yet, (B * H,); None for none.
         """
         known, new_values = slots.flat.index_select(0, at), new.to(slots.data.dtype).flatten(0, 2)

@@ -148,10 +148,8 @@ class Layer(ABC):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         """Append, select or evict, attend, accumulate; (B, T, Hq, D).
 
-        Args:
-            q: (B, Hq, T, D), roped.
-            k, v: (B, Hkv, T, D), k roped; copied, as the next step's may lie where these do.
-            scaling: factor of the logits.
+        q is (B, Hq, T, D), k and v are (B, Hkv, T, D), q and k roped. What is kept of them is
+        copied, as the next step's may lie where these do.
         """
         if not step.decode:
             if step.decodes(self.exact_until):

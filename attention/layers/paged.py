@@ -95,24 +95,17 @@ class Paged(Selecting):
             raise InvalidValue("summary", f"{summaries.shape[-1]} numbers a page", allowed)
         self.summaries.data[:, :, first:last] = summaries
 
-    def last_pages(self, step: Step) -> tuple[Tensor, Tensor]:
-        """Each row's last page and the tokens on it, (B, 1) each."""
-
-        def make() -> tuple[Tensor, Tensor]:
-            last = self.pages(step.seen) - 1
-            return step.tensor(last)[:, None], step.tensor(step.seen - last * self.page)[:, None]
-
-        return step.memo(("last page", self.page), make)
-
     def choose(self, q: Tensor, step: Step) -> Choice:
-        others = step.memo(("others", self.page), lambda: self.pages(step.seen) - 1)
+        def ends() -> tuple[Counts, tuple[Tensor, Tensor]]:
+            """How many pages are before each row's last one, (B,); that page, and its tokens."""
+            last = self.pages(step.seen) - 1
+            tokens = step.tensor(step.seen - last * self.page)
+            return last, (step.tensor(last)[:, None], tokens[:, None])
+
+        others, last = step.memo(("last page", self.page), ends)
+        competing = step.holding(others, ("pages", self.page))
         pages, counts = self.geometry.engine.best_pages(
-            self.products(q),
-            self.summaries.data,
-            step.holding(others, ("pages", self.page)),
-            self.quota - 1,
-            self.last_pages(step),
-            self.page,
+            self.products(q), self.summaries.data, competing, self.quota - 1, last, self.page
         )
         return Choice(pages, counts > 0, counts)
 

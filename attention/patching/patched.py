@@ -43,15 +43,12 @@ def attention_forward(
 ) -> tuple[Tensor, None]:
     """The attention function transformers calls: hands everything to the cache that got the key.
 
+    Keys and values are exactly as the cache returned them; (B, T, Hq, D) and no weights come out.
+
     Args:
-        query: (B, Hq, T, D), roped.
-        key, value: (B, Hkv, T, D), exactly as the cache returned them.
         attention_mask: the padding mask (B, past + T) or None; see `padding_mask`.
         scaling: factor of the logits; 1 over the square root of D by default.
         s_aux: the model's own logits next to those of keys in each softmax, (Hq,), as in gpt-oss.
-
-    Returns:
-        (B, T, Hq, D), and no weights.
     """
     cache, layer = getattr(key, TAG, (None, 0))
     if not isinstance(cache, AttentionCache):

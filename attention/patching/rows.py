@@ -126,12 +126,9 @@ def taken_over(layer: Layer, index: Tensor, seen: Counts, full: Method) -> Layer
 
 
 def new_tokens(mask: Tensor | None, past: Counts, columns: int, T: int) -> Counts:
-    """Real tokens each row brings among T new columns, (B,).
+    """Real tokens each row brings among T new columns, (B,), where `past` were seen before.
 
-    Args:
-        mask: padding mask (B or 1, columns + T), left padded; None where all is real.
-        past: real tokens seen before, (B,).
-        columns: columns fed before.
+    The padding mask is (B or 1, columns + T), left padded; None where all is real.
     """
     B = len(past)
     everything = np.full(B, T, dtype=np.int64)
@@ -189,12 +186,9 @@ def open_step(
     drafts: int,
     dense: bool = False,
 ) -> Step:
-    """The step of a forward whose queries are q, (B, Hq, T, D).
+    """The step of a forward whose queries are q, (B, Hq, T, D), on top of `rows`.
 
     Args:
-        mask, columns: as in `new_tokens`.
-        position_ids: what the model was given, or None.
-        rows: what is known of each row, before this forward.
         drafts: newest columns that are known to be drafts of what follows a prompt.
         dense: whether all columns are read as a prompt is.
     """

@@ -171,9 +171,9 @@ class InfLLMLayer(Layer):
             every = torch.arange(pages.shape[2], device=step.device).expand(B, Hkv, -1)
             far = query
         qkv = QKV(far, keys, values)
-        return engine.attend_pages(qkv, every, each, self.block, lse=True), slots - self.spare(
-            slots
-        )
+        # Slots of the first pages that never hold a token.
+        spare = max(0, min(slots, self.init_pages * self.block) - self.n_init)
+        return engine.attend_pages(qkv, every, each, self.block, lse=True), slots - spare
 
     def far_query(self, query: Tensor, step: Step) -> Tensor:
         """The query turned from its position to n_local - 1, for keys at position 0."""
@@ -211,10 +211,6 @@ class InfLLMLayer(Layer):
         """Slots of pages (..., U), (..., U * block)."""
         offset = torch.arange(self.block, device=pages.device)
         return (pages[..., None] * self.block + offset).flatten(-2)
-
-    def spare(self, S: int) -> int:
-        """Slots of the first pages, among S, that never hold a token."""
-        return max(0, min(S, self.init_pages * self.block) - self.n_init)
 
     def choose(self, far: Tensor, full: Counts, step: Step) -> tuple[Tensor, Tensor]:
         """Pages of each set, and the tokens to read of each, (B, sets, U)."""
@@ -447,11 +443,9 @@ class InfLLMLayer(Layer):
         skipped: Counts = np.maximum(full - self.parts.topk, 0) * self.block
         return seen - skipped
 
-    def cost(self, seen: Counts) -> Counts:
+    def overhead(self, seen: Counts) -> Counts:
         full = self.full_blocks(seen)
-        compared = np.where(full > self.parts.topk, full, 0)
-        total: Counts = (self.reads(seen) + compared) * self.geometry.Hkv
-        return total
+        return np.where(full > self.parts.topk, full, 0) * self.geometry.Hkv
 
     def row_bytes(self, seen: Counts) -> Counts:
         g = self.geometry

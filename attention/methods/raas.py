@@ -43,16 +43,6 @@ class RaaSLayer(Compressing):
         self.page, self.alpha, self.gqa = backend.page, backend.alpha, backend.gqa
         self.stamp = self.remember("stamp", dtype=torch.int32)
 
-    def by_page(self, x: Tensor) -> Tensor:
-        """The largest number of each page, (..., S) to (..., pages); numbers are not negative."""
-        missing = -x.shape[-1] % self.page
-        padded = functional.pad(x, (0, missing)) if missing else x
-        return padded.view(*x.shape[:-1], -1, self.page).amax(-1)
-
-    def by_token(self, x: Tensor, S: int) -> Tensor:
-        """What S tokens have of their pages, (..., pages) to (..., S)."""
-        return x[..., None].expand(*x.shape, self.page).flatten(-2)[..., :S]
-
     def remembered(self, step: Step) -> Sequence[tuple[Slots, Tensor]]:
         def stamps() -> Tensor:
             return self.arriving(step)[:, None].expand(-1, self.geometry.Hkv, -1).contiguous()
@@ -108,14 +98,15 @@ class RaaSLayer(Compressing):
 
     def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
         S = k.shape[2]
-        stamp = self.by_page(self.stamp.data[rows, :, :S])
+        stamps = functional.pad(self.stamp.data[rows, :, :S], (0, -S % self.page))
+        stamp = stamps.view(*stamps.shape[:2], -1, self.page).amax(-1)
         pages = stamp.shape[-1]
         # Among equal stamps the younger page is worth more.
         age = torch.arange(pages, device=k.device, dtype=torch.float64) / pages
         worth = stamp + age
         if S % self.page:
             worth[..., -1] = float("inf")
-        return self.by_token(worth, S)
+        return worth.repeat_interleave(self.page, -1)[..., :S]
 
 
 @dataclass(frozen=True, kw_only=True)

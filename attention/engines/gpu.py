@@ -365,8 +365,8 @@ def attend_splits(
         OBSERVERS=0 if store.queries is None else store.queries.shape[2],
         TURN=0 if turn is None else turn[0].shape[1], LOGITS=logits, COUNT=reads is not None,
         WIDEN=widened(q.dtype), ROWS=tile.ROWS, WIDTH=tile.WIDTH, TILE=tile.SLOTS,
-        # Float32 is not multiplied in tensor cores, and takes registers.
-        num_warps=8 if q.dtype == torch.float32 else 4,
+        # Float32 is not multiplied in tensor cores, and takes registers, as a second loop does.
+        num_warps=8 if q.dtype == torch.float32 or turn is not None else 4,
     )  # fmt: skip
     return splits
 

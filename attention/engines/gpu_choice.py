@@ -28,7 +28,7 @@ _AT_ONCE, _MOST = 4096, 1 << 21
 # Pages or blocks that a program scores.
 _PAGES = 32
 # Keys and queries that are multiplied at once, by the bytes of a number.
-_TILES = {2: (128, 64), 4: (32, 32)}
+_TILES = {2: (128, 32), 4: (32, 32)}
 
 
 @triton.jit
@@ -236,7 +236,7 @@ def choose(
         _length, there = filled(lengths, r, limit, parts, s, TILE)
         for start in range(0, competing, BLOCK):
             inside, worth = start + j < competing, tl.zeros([BLOCK], tl.float32)
-            for m in tl.static_range(M):
+            for m in range(M):  # unrolled, it takes more registers
                 line = (n * parts + s) * M + m
                 top, _, total = joined(sums, plane, line, there, sinks, h * M + m, SINKS)
                 at = logits + (n * M + m) * width + start + j
@@ -590,4 +590,4 @@ def _tile(size: int) -> int:
 
 
 def _warps(numbers: int) -> int:
-    return max(4, numbers // 512)
+    return min(max(4, numbers // 512), 32)

@@ -45,6 +45,14 @@ def turn(cos, sin, start, end, d, TURN: tl.constexpr):
 
 
 @triton.jit
+def _nearer(query, q, cos, sin, was, limit, d, mask, TURN: tl.constexpr):
+    """Queries as if all that `limit` lacks were not between: keys stay as they were turned."""
+    c, s, partner = turn(cos, sin, was, was - tl.maximum(was + 1 - limit, 0), d, TURN)
+    pair = tl.load(q + partner[None, :], mask=mask, other=0.0)
+    return (query * c[None, :] + pair * s[None, :]).to(query.dtype)
+
+
+@triton.jit
 def ordered(x):
     """Floats as int32 of the same order; -0.0 is below 0.0."""
     bits = x.to(tl.int32, bitcast=True)
@@ -66,14 +74,12 @@ def filled(lengths, r, limit, splits, s, TILE: tl.constexpr):
 
 @triton.jit
 def _read(
-    query, near, first,  # queries, and those that read the first slots of a ring; TURN
-    keys, values,  # of one head
+    query, keys, values,  # of one head
     begin, end, own,  # slots; one of them is not read
     table,  # pages of the slots, TABLE
     logits, capacity, scaling, top, total, mixed, count, rows, d,
     M: tl.constexpr, D: tl.constexpr, TABLE: tl.constexpr, PAGE: tl.constexpr,
-    FIRST: tl.constexpr, TURN: tl.constexpr, LOGITS: tl.constexpr, WIDEN: tl.constexpr,
-    TILE: tl.constexpr,
+    FIRST: tl.constexpr, LOGITS: tl.constexpr, WIDEN: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Add what queries get of some slots to what they got."""
     inside = d < D
@@ -89,10 +95,6 @@ def _read(
         mask = there[:, None] & inside[None, :]
         value = tl.load(values + slot[:, None] * D + d[None, :], mask=mask, other=0.0)
         scores = product(query, key, scaling, WIDEN)
-        if TURN:  # noqa: SIM102 - the first is settled when it is compiled
-            if start < first:
-                turned = product(near, key, scaling, WIDEN)
-                scores = tl.where((j < first)[None, :], turned, scores)
         if LOGITS:
             mask = (rows < M)[:, None] & there[None, :]
             tl.store(logits + rows[:, None] * capacity + slot[None, :], scores, mask=mask)
@@ -165,11 +167,7 @@ def attend(
     was, wide = tl.load(seen + r), r.to(tl.int64)
     q += wide * q_r + (h * M + rows)[:, None] * q_h
     query = tl.load(q + d[None, :], mask=wanted, other=0.0)
-    near, first, own, count = query, 0, -1, 0
-    if TURN:  # keys stay where they were: the queries come nearer
-        c, s, partner = turn(cos, sin, was, was - tl.maximum(was + 1 - limit, 0), d, TURN)
-        pair = tl.load(q + partner[None, :], mask=wanted, other=0.0)
-        near = (query * c[None, :] + pair * s[None, :]).to(query.dtype)
+    own, count = -1, 0
     kv = wide * (H // SHARED) + h // SHARED
     logits += n.to(tl.int64) * M * capacity
     top = tl.full([ROWS], NOTHING, tl.float32)
@@ -209,19 +207,30 @@ def attend(
             if LOGITS:
                 tl.store(logits + rows * capacity + own, top, mask=rows < M)
             count += 1
+        start = begin
+        if PLACE == "ring" and TURN > 0:
+            start = tl.maximum(begin, first)
         top, total, mixed, count = _read(
-            query, near, first, keys, values, begin, end, own, table, logits, capacity, scaling,
-            top, total, mixed, count, rows, d,
-            M, D, False, 1, 0, TURN if PLACE == "ring" else 0, LOGITS, WIDEN, TILE,
+            query, keys, values, start, end, own, table, logits, capacity,
+            scaling, top, total, mixed, count, rows, d,
+            M, D, False, 1, 0, LOGITS, WIDEN, TILE,
         )  # fmt: skip
+        if PLACE == "ring" and TURN > 0:
+            query = _nearer(query, q, cos, sin, was, limit, d, wanted, TURN)
+            top, total, mixed, count = _read(
+                query, keys, values, begin, tl.minimum(end, first), own, table, logits, capacity,
+                scaling, top, total, mixed, count, rows, d,
+                M, D, False, 1, 0, LOGITS, WIDEN, TILE,
+            )  # fmt: skip
     else:
+        if TURN:
+            query = _nearer(query, q, cos, sin, was, limit, d, wanted, TURN)
         page_keys += kv * page_capacity * D
         page_values += kv * page_capacity * D
         top, total, mixed, count = _read(
-            near, near, 0, page_keys, page_values, begin, end, -1,
-            table + n.to(tl.int64) * width, logits, capacity, scaling,
-            top, total, mixed, count, rows, d,
-            M, D, True, PAGE, FIRST, 0, False, WIDEN, TILE,
+            query, page_keys, page_values, begin, end, -1, table + n.to(tl.int64) * width, logits,
+            capacity, scaling, top, total, mixed, count, rows, d,
+            M, D, True, PAGE, FIRST, False, WIDEN, TILE,
         )  # fmt: skip
     line = place * M + rows
     plane = tl.num_programs(0).to(tl.int64) * parts * M

@@ -500,7 +500,7 @@ def test_the_kernels_compile_for_gpus(
     capability: int, dtype: torch.dtype, G: int, D: int,
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """99 KB of shared memory at most, 168 registers and no stack but in float32 and prompts."""
+    """At most 168 registers, no stack and 72 KB of shared memory, 80 in float32."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -532,8 +532,8 @@ def test_the_kernels_compile_for_gpus(
         usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         registers, stack = (int(re.findall(rf"{x}:(\d+)", usage)[0]) for x in ("REG", "STACK"))
         used = registers, stack, made.metadata.shared
-        roomy = dtype == torch.float32 or kernel.fn.__name__ in ("log_sums", "masses")
-        limits = (224, 16, 99 << 10) if roomy else (168, 0, 99 << 10)
+        # A tile of float32 is rearranged in shared memory before it is multiplied.
+        limits = 168, 0, (80 if dtype == torch.float32 else 72) << 10
         assert all(map(operator.le, used, limits)), (kernel.fn.__name__, constants, used)
 
     monkeypatch.setattr(gpu, "launch", compile_one)

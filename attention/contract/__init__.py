@@ -8,7 +8,6 @@ from attention.contract.backend import check_pages as check_pages
 from attention.core import devices as devices
 from attention.core.kernels import added as added
 from attention.core.kernels import dense as dense
-from attention.core.kernels import dense_with_mass as dense_with_mass
 from attention.core.kernels import group as group
 from attention.core.kernels import over_group as over_group
 from attention.core.kernels import softmax as softmax

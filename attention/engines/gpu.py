@@ -162,7 +162,6 @@ class Eviction:
         memory: (rows, H, C) or (rows, H, C, G), float32; None where nothing is remembered.
         numbers: of heads, (H,) int64, for "number".
         shared: whether all heads drop the same token.
-        decay, mean, age: as the parameters of `h2o`.
     """
 
     worth: str
@@ -172,9 +171,6 @@ class Eviction:
     memory: Tensor | None = None
     numbers: Tensor | None = None
     shared: bool = False
-    decay: float = 1.0
-    mean: bool = False
-    age: bool = False
 
     @property
     def remembered(self) -> int:
@@ -292,14 +288,9 @@ def split_count(sets: int, capacity: int, tile: int, device: torch.device) -> in
 
 
 def attend(
-    counts: DeviceCounts,
-    store: Store,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scaling: float,
+    counts: DeviceCounts, store: Store, q: Tensor, k: Tensor, v: Tensor, scaling: float,
     pages: Pages | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Store each row's new token, attend, and choose what is dropped next: two launches.
 
     Args:
@@ -314,15 +305,9 @@ def attend(
 
 
 def attend_splits(
-    counts: DeviceCounts,
-    store: Store,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scaling: float,
-    pages: Pages | None = None,
-    logits: bool = False,
-) -> Splits:
+    counts: DeviceCounts, store: Store, q: Tensor, k: Tensor, v: Tensor, scaling: float,
+    pages: Pages | None = None, logits: bool = False,
+) -> Splits:  # fmt: skip
     """The first launch of `attend`, with the `logits` of slots where they are asked for."""
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     (R, Hq, _, D), Hkv, evicts = q.shape, k.shape[1], store.eviction
@@ -385,8 +370,7 @@ def join_splits(counts: DeviceCounts, splits: Splits) -> Tensor:
         how.memory, how.following, how.spared, how.recent, how.numbers,
         H=H, M=M, D=D, SLOTS=splits.own > 0, TABLE=pages is not None,
         SINKS=store.sink_logits is not None, WORTH=how.worth, MEMORY=how.remembered,
-        HEADS=H if how.shared else 1, DECAY=how.decay, MEAN=how.mean, AGE=how.age,
-        WIDTH=splits.tile.WIDTH, SPLITS=power_of_two(parts, 2), TILE=splits.tile.SLOTS, BLOCK=block,
-        num_warps=4,
+        HEADS=H if how.shared else 1, WIDTH=splits.tile.WIDTH, SPLITS=power_of_two(parts, 2),
+        TILE=splits.tile.SLOTS, BLOCK=block, num_warps=4,
     )  # fmt: skip
     return splits.out

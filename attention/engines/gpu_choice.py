@@ -9,7 +9,8 @@ Sums are in float32, in one order for all slots, so that equal slots stay equal.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
@@ -396,25 +397,6 @@ def masses(
     tl.store(mass + n.to(tl.int64) * S + s, total, mask=s < S)
 
 
-class Far(NamedTuple):
-    """What `infllm` holds of all rows: its layer's state, contiguous, with room for all tokens.
-
-    Attributes:
-        near_k, near_v, mass: the window, (rows, Hkv, n_local, D), and (rows, Hkv, n_local) float32.
-        far_k, far_v: (rows, Hkv, C, D); C is a multiple of `block`.
-        left_mass: (rows, Hkv, block) float32.
-        means: representatives, (rows, sets, P, Hkv / sets * D) float32.
-    """
-
-    near_k: Tensor
-    near_v: Tensor
-    mass: Tensor
-    far_k: Tensor
-    far_v: Tensor
-    left_mass: Tensor
-    means: Tensor
-
-
 def estimate_pages(
     q: Tensor, k: Tensor, v: Tensor, scaling: float, keys: Tensor, values: Tensor, bounds: Tensor,
     seen: Tensor, live: Tensor, page: int, gqa: str = "sum",
@@ -444,25 +426,30 @@ def estimate_pages(
 
 
 def estimate_blocks(
-    q: Tensor, k: Tensor, v: Tensor, scaling: float, far: Far, turn: Turn, seen: Tensor,
-    live: Tensor, n_init: int, repr_topk: int,
+    q: Tensor, k: Tensor, v: Tensor, scaling: float, near: Sequence[Tensor],
+    far: Sequence[Tensor], turn: Turn, seen: Tensor, live: Tensor, n_init: int, repr_topk: int,
 ) -> Tensor:  # fmt: skip
     """Let each row's new token into its window and the oldest out, and score the blocks.
 
     Args:
         q, k, v, seen, live: as in `estimate_pages`.
+        near: keys and values of the window and their mass, (rows, Hkv, n_local, D) and
+            (rows, Hkv, n_local) float32.
+        far: keys and values of pages, (rows, Hkv, C, D), C a multiple of `block`; mass of the
+            newest, (rows, Hkv, block) float32; representatives, (rows, sets, P, Hkv / sets * D)
+            float32.
         turn: cos and sin of all positions, float32, (positions, rotated part of D) each.
 
     Returns:
         float32, (R, sets, P); nothing is written where blocks do not compete.
     """
-    (R, Hq, _, D), Hkv, (sets, P) = q.shape, k.shape[1], far.means.shape[1:3]
-    block, blocks = far.left_mass.shape[2], _tile(_PAGES)
+    (far_k, far_v, left_mass, means), blocks = far, _tile(_PAGES)
+    (R, Hq, _, D), Hkv, (sets, P), block = q.shape, k.shape[1], means.shape[1:3], left_mass.shape[2]
     scores = q.new_empty((R, sets, P), dtype=torch.float32)
     gpu.launch(
         far_blocks, (R * sets, Hkv // sets + -(-P // blocks)), *_strided(q, k, v),
-        *far[:5], far.far_k.shape[2], *far[5:], scores, P, *turn, scaling, seen, live,
-        H=sets, HEADS=Hkv // sets, M=Hq // Hkv, D=D, WINDOW=far.near_k.shape[2], FIRST=n_init,
+        *near, far_k, far_v, far_k.shape[2], left_mass, means, scores, P, *turn, scaling, seen,
+        live, H=sets, HEADS=Hkv // sets, M=Hq // Hkv, D=D, WINDOW=near[0].shape[2], FIRST=n_init,
         SPARE=-n_init % block, BLOCK=block, TOP=repr_topk, TURN=turn[0].shape[1],
         WIDTH=power_of_two(D), PADDED=power_of_two(block), BLOCKS=blocks,
     )  # fmt: skip

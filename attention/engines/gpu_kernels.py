@@ -280,16 +280,16 @@ def merge(
     WORTH: tl.constexpr,  # "score", "last", "number"; "mass" where nothing is dropped; or ""
     MEMORY: tl.constexpr,  # numbers remembered of a slot: 0, 1, or one a query
     HEADS: tl.constexpr,  # sets that drop the same token
-    DECAY: tl.constexpr, MEAN: tl.constexpr, AGE: tl.constexpr, WIDTH: tl.constexpr,
-    SPLITS: tl.constexpr,  # parts, padded
+    WIDTH: tl.constexpr, SPLITS: tl.constexpr,  # D and parts, padded
     TILE: tl.constexpr,  # as in `attend`
     BLOCK: tl.constexpr,  # slots that program M looks at at once
 ):  # fmt: skip
     """Join the splits of one query. Program M, where there is one, learns, and chooses what goes.
 
     It adds to what is remembered of each slot the probability that the set's queries gave it, in
-    one order for all slots, and chooses where the next token goes: behind the others until `limit`
-    slots are in use, then over the token worth least, among equals the newest.
+    one order for all slots; a mean ranks as its sum does. It chooses where the next token goes:
+    behind the others until `limit` slots are in use, then over the token worth least, among equals
+    the newest.
     """
     n, g = tl.program_id(0), tl.program_id(1)
     r, h = n // H, n % H
@@ -334,18 +334,14 @@ def merge(
                             gain = tl.exp(logit - top) / total
                             if MEMORY > 1:
                                 cell = memory + at * MEMORY + m
-                                gain += tl.load(cell, mask=inside, other=0.0) * DECAY
+                                gain += tl.load(cell, mask=inside, other=0.0)
                                 tl.store(cell, gain, mask=inside)
                                 worth = tl.maximum(worth, gain)
                             else:
                                 worth += gain
                     if MEMORY == 1:
-                        worth += tl.load(memory + at, mask=inside, other=0.0) * DECAY
+                        worth += tl.load(memory + at, mask=inside, other=0.0)
                         tl.store(memory + at, worth, mask=inside)
-                    if MEAN:
-                        worth = worth / (HEADS * M)
-                    if AGE:
-                        worth = worth / (was + 1 - place)
                     if WORTH != "mass":
                         rank = ordered(worth + 0.0).to(tl.int64)  # both zeros are one
                 if WORTH != "mass":

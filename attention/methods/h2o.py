@@ -75,7 +75,7 @@ class H2OLayer(Evicting):
 
     def eviction(self, spared: Tensor, recent: Tensor) -> gpu.Eviction:
         following, score = fixed(self.next, self.score)
-        return gpu.Eviction("score", following, spared, recent, score, mean=self.gqa == "mean")
+        return gpu.Eviction("score", following, spared, recent, score)
 
 
 class PerQueryHead(H2OLayer):

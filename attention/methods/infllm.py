@@ -114,12 +114,12 @@ class InfLLMLayer(Layer):
         self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
     ) -> Tensor:
         assert self.store is not None
-        near, parts = (self.near_k, self.near_v, self.mass), self.parts
-        far = gpu.choices().Far(*fixed(*near, self.far_k, self.far_v, self.left_mass, self.means))
-        turn = self.geometry.rope.table(counts.tokens, far.far_k)
+        near, parts = fixed(self.near_k, self.near_v, self.mass), self.parts
+        far = far_k, far_v, *_ = fixed(self.far_k, self.far_v, self.left_mass, self.means)
+        turn = self.geometry.rope.table(counts.tokens, far_k)
         seen, live = counts.seen, counts.live
         scores = gpu.choices().estimate_blocks(
-            q, k, v, scaling, far, turn, seen, live, parts.n_init, parts.repr_topk
+            q, k, v, scaling, near, far, turn, seen, live, parts.n_init, parts.repr_topk
         )
         if counts.dense:
             return gpu.attend(counts, self.store, q, k, v, scaling)
@@ -127,7 +127,7 @@ class InfLLMLayer(Layer):
         self.traces = table, read = gpu.choices().select(
             scores, seen, live, parts.topk, heads=self.geometry.Hkv, **options
         )
-        pages = gpu.Pages(far.far_k, far.far_v, table, read, parts.block, parts.n_init, turn)
+        pages = gpu.Pages(far_k, far_v, table, read, parts.block, parts.n_init, turn)
         return gpu.attend(counts, self.store, q, k, v, scaling, pages)
 
     def settle(self, step: Step) -> bool:  # noqa: ARG002

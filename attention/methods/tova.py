@@ -30,7 +30,7 @@ class TOVALayer(Evicting):
 
     def eviction(self, spared: Tensor, recent: Tensor) -> gpu.Eviction:
         (following,) = fixed(self.next)
-        return gpu.Eviction("last", following, spared, recent, shared=True, mean=True)
+        return gpu.Eviction("last", following, spared, recent, shared=True)
 
 
 @dataclass(frozen=True, kw_only=True)

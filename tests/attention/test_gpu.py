@@ -219,9 +219,8 @@ def test_tables_and_sets_of_query_heads() -> None:
     ("worth", "options"),
     [
         ("score", {}),
-        ("score", {"mean": True}),
         ("score", {"each": True}),
-        ("last", {"shared": True, "mean": True}),
+        ("last", {"shared": True}),
         ("number", {}),
     ],
 )

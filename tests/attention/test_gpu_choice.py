@@ -200,7 +200,7 @@ def test_tokens_leave_the_window_and_blocks_are_scored(
 
     def run(*parts: Tensor) -> list[Tensor]:
         scores = gpu_choice.estimate_blocks(
-            q, k, v, scaling, gpu_choice.Far(*parts), (cos, sin), ints(*lengths), live, n_init, top
+            q, k, v, scaling, parts[:3], parts[3:], (cos, sin), ints(*lengths), live, n_init, top
         )
         for r, seen in enumerate(lengths):
             scores[r, :, 0 if r == dead else competing(seen) :] = 0
@@ -450,8 +450,8 @@ def launched(dtype: torch.dtype, G: int, D: int) -> None:
     bounds, means = some(R, H, C // page, 2 * D, dtype=dtype), some(R, 1, C // 32, H * D)
     for gqa in ("sum", "max"):
         gpu_choice.estimate_pages(q, k, k, 1.0, keys, keys, bounds, rows, rows, page, gqa)
-    far = gpu_choice.Far(near, near, some(R, H, 512), keys, keys, some(R, H, 32), means)
-    gpu_choice.estimate_blocks(q, k, k, 1.0, far, (angles, angles), rows, rows, 32, 4)
+    parts = (near, near, some(R, H, 512)), (keys, keys, some(R, H, 32), means)
+    gpu_choice.estimate_blocks(q, k, k, 1.0, *parts, (angles, angles), rows, rows, 32, 4)
     for pages in (512, 65536):
         table, read = gpu_choice.select(some(R, H, pages), rows, rows, 63, page=page)
     prompt = some(R, H * G, 4096, D, dtype=dtype), some(R, H, 4096, D, dtype=dtype)

@@ -12,7 +12,7 @@ import os
 import shutil
 import sysconfig
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,19 +84,12 @@ def unfit(device: torch.device) -> str | None:
     return None
 
 
+@functools.cache
 def processors(device: torch.device) -> int:
     """Multiprocessors of a GPU, or what the interpreter is taken for."""
-    return _INTERPRETED_PROCESSORS if device.type == "cpu" else _gpu_processors(device)
-
-
-@functools.cache
-def _gpu_processors(device: torch.device) -> int:
+    if device.type == "cpu":
+        return _INTERPRETED_PROCESSORS
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
-
-
-def on(device: torch.device) -> AbstractContextManager[object]:
-    """Kernels start on the current device, which need not be the one tensors are on."""
-    return nullcontext() if device.type == "cpu" else torch.cuda.device(device)
 
 
 class DeviceCounts:
@@ -272,12 +265,10 @@ def _kernels() -> Any:
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
-    """Start a kernel on the device of its first argument; it reads nothing of a missing one.
-
-    Tests look at what passes here.
-    """
+    """Start a kernel on the device of its first argument; it reads nothing of a missing one."""
     first = args[0]
-    with on(first.device):
+    # Kernels start on the current device, which need not be the one tensors are on.
+    with nullcontext() if first.is_cpu else torch.cuda.device(first.device):
         kernel[grid](*(first if x is None else x for x in args), **constants)
 
 
@@ -327,11 +318,12 @@ def attend_splits(
     if evicts is not None:
         first, memory, remembered = evicts.following, evicts.memory, evicts.remembered
         logits = logits or evicts.worth != "number"
-    floats = {"dtype": torch.float32}
+    wide = torch.float32
     splits = Splits(
-        store, pages, q.new_empty((R, H, parts, M, D), **floats),
-        q.new_empty((2, R, H, parts, M), **floats), own, tile,
-        q.new_empty((R, H, M, capacity), **floats) if logits else None, q.new_empty((R, 1, Hq, D)),
+        store, pages, q.new_empty((R, H, parts, M, D), dtype=wide),
+        q.new_empty((2, R, H, parts, M), dtype=wide), own, tile,
+        q.new_empty((R, H, M, capacity), dtype=wide) if logits else None,
+        q.new_empty((R, 1, Hq, D)),
     )  # fmt: skip
     launch(
         _kernels().attend, (N, parts),

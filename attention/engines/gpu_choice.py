@@ -184,6 +184,13 @@ def far_blocks(
 
 
 @triton.jit
+def _keys(scores, j, count):
+    """Scores as integers of the same order."""
+    inside = j < count
+    return tl.where(inside, ordered(tl.load(scores + j, mask=inside, other=0.0)), LOWEST)
+
+
+@triton.jit
 def _counts(key, threshold, step):
     """How many keys are one, two and three steps above a threshold, in one number."""
     low = threshold + step
@@ -193,20 +200,17 @@ def _counts(key, threshold, step):
 
 
 @triton.jit
-def _raised(threshold, step, counts, k):
-    """The highest of these that k keys reach."""
-    low = threshold + step
-    middle = low + step
-    threshold = tl.where((counts & 0x1FFFFF) >= k, low, threshold)
-    threshold = tl.where(((counts >> 21) & 0x1FFFFF) >= k, middle, threshold)
-    return tl.where((counts >> 42) >= k, middle + step, threshold)
-
-
-@triton.jit
-def _keys(scores, j, count):
-    """Scores as integers of the same order."""
-    inside = j < count
-    return tl.where(inside, ordered(tl.load(scores + j, mask=inside, other=0.0)), LOWEST)
+def _kth(key, scores, j, count, k, BLOCK: tl.constexpr):
+    """The highest number that k keys reach: of the first block, and of `scores` behind it."""
+    threshold = tl.full([], LOWEST, tl.int32)
+    for i in range(16):  # two bits in each pass
+        step = 1 << (30 - 2 * i)
+        counts = _counts(key, threshold, step)
+        for start in range(BLOCK, count, BLOCK):
+            counts += _counts(_keys(scores, start + j, count), threshold, step)
+        reached = ((counts & 0x1FFFFF) >= k).to(tl.int32) + (counts >> 42 >= k).to(tl.int32)
+        threshold += step * (reached + (((counts >> 21) & 0x1FFFFF) >= k).to(tl.int32))
+    return threshold
 
 
 @triton.jit
@@ -247,12 +251,7 @@ def choose(
         tl.debug_barrier()  # all of it has been stored
     key, threshold = _keys(scores, j, competing), tl.full([], LOWEST, tl.int32)
     if competing > k:
-        for i in range(16):  # two bits of the kth key in each pass
-            step = 1 << (30 - 2 * i)
-            counts = _counts(key, threshold, step)
-            for start in range(BLOCK, competing, BLOCK):
-                counts += _counts(_keys(scores, start + j, competing), threshold, step)
-            threshold = _raised(threshold, step, counts, k)
+        threshold = _kth(key, scores, j, competing, k, BLOCK)
     wanted = k  # of those that equal the kth
     for start in range(0, competing, BLOCK):
         wanted -= tl.sum((_keys(scores, start + j, competing) > threshold).to(tl.int32), 0)
@@ -311,10 +310,7 @@ def stamp(
     chosen = score > alpha
     if HALF:
         key, half = tl.where(page < pages, ordered(score), LOWEST), tl.maximum(pages // 2, 1)
-        threshold = tl.full([], LOWEST, tl.int32)
-        for i in range(16):
-            step = 1 << (30 - 2 * i)
-            threshold = _raised(threshold, step, _counts(key, threshold, step), half)
+        threshold = _kth(key, logits, page, 0, half, PAGES)
         wanted = half - tl.sum((key > threshold).to(tl.int32), 0)
         equal = key == threshold
         chosen = (key > threshold) | (equal & (tl.cumsum(equal.to(tl.int32), 0) <= wanted))

@@ -313,18 +313,12 @@ def merge(
     if WORTH != "":  # noqa: SIM102 - likewise
         if (g == M) & alive & (h % HEADS == 0):
             best, victim = tl.full([], NEVER, tl.int64), length - 1
-            if WORTH != "mass":
-                first, last = tl.load(spared + r), was + 2 - tl.load(recent + r)
             for start in range(0, length, BLOCK):
                 slot = start + tl.arange(0, BLOCK)
                 inside = slot < length
                 at = n.to(tl.int64) * capacity + slot
-                if WORTH != "mass":
-                    place = tl.load(position + at, mask=inside, other=0)
-                if WORTH == "number":
-                    rank = _scrambled((tl.load(numbers + h) + place) & WORD)
-                else:
-                    worth = tl.zeros([BLOCK], tl.float32)
+                worth = tl.zeros([BLOCK], tl.float32)
+                if WORTH != "number":
                     for i in range(HEADS):
                         for m in tl.static_range(M):
                             line, head = lines + i * parts * M + m, (h + i) * M + m
@@ -342,9 +336,13 @@ def merge(
                     if MEMORY == 1:
                         worth += tl.load(memory + at, mask=inside, other=0.0)
                         tl.store(memory + at, worth, mask=inside)
-                    if WORTH != "mass":
-                        rank = ordered(worth + 0.0).to(tl.int64)  # both zeros are one
                 if WORTH != "mass":
+                    place = tl.load(position + at, mask=inside, other=0)
+                    if WORTH == "number":
+                        rank = _scrambled((tl.load(numbers + h) + place) & WORD)
+                    else:
+                        rank = ordered(worth + 0.0).to(tl.int64)  # both zeros are one
+                    first, last = tl.load(spared + r), was + 2 - tl.load(recent + r)
                     stays = (place < first) | (place >= last)
                     # Newer tokens come first among equals.
                     rank = (rank << 31) | (0x7FFFFFFF - place).to(tl.int64)

@@ -500,7 +500,7 @@ def test_the_kernels_compile_for_gpus(
     capability: int, dtype: torch.dtype, G: int, D: int,
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """At most 168 registers, no stack and 72 KB of shared memory, 80 in float32."""
+    """At most 168 registers, 72 KB of shared memory and no stack; in float32 76 KB and 8 bytes."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -532,8 +532,8 @@ def test_the_kernels_compile_for_gpus(
         usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         registers, stack = (int(re.findall(rf"{x}:(\d+)", usage)[0]) for x in ("REG", "STACK"))
         used = registers, stack, made.metadata.shared
-        # A tile of float32 is rearranged in shared memory before it is multiplied.
-        limits = 168, 0, (80 if dtype == torch.float32 else 72) << 10
+        # Float32 is not multiplied in tensor cores: its tiles are rearranged, and take registers.
+        limits = (168, 8, 76 << 10) if dtype == torch.float32 else (168, 0, 72 << 10)
         assert all(map(operator.le, used, limits)), (kernel.fn.__name__, constants, used)
 
     monkeypatch.setattr(gpu, "launch", compile_one)

@@ -63,7 +63,7 @@ def _as_then(params: Mapping[str, Any], detectors: Sequence[Mapping[str, Any]]) 
     """Parameters of detectors; those that came after the sweep have no effect on it."""
     tables = dict(params)
     for stored in itertools.chain(detectors, *(d.get("parts", ()) for d in detectors)):
-        if (name := stored["name"]) in DETECTORS.shipped():
+        if (name := stored.get("name")) in DETECTORS.shipped():
             later = dataclasses.fields(DETECTORS.find(name))
             values = ((f.name, f.metadata["left_out"]) for f in later if "left_out" in f.metadata)
             absent = {key: value for key, value in values if key not in stored}

@@ -272,6 +272,12 @@ def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> 
         kernel[grid](*(first if x is None else x for x in args), **constants)
 
 
+def strided(*tensors: Tensor, axes: int = 2) -> list[Any]:
+    """Each with the strides of its first axes; numbers of the last one lie side by side."""
+    rows = (x if x.stride(-1) == 1 else x.contiguous() for x in tensors)
+    return [y for x in rows for y in (x, *x.stride()[:axes])]
+
+
 def split_count(sets: int, capacity: int, tile: int, device: torch.device) -> int:
     """Among how many programs the slots of a set are split, however many are in use."""
     wanted = -(-_PROGRAMS * processors(device) // sets)
@@ -285,8 +291,8 @@ def attend(
     """Store each row's new token, attend, and choose what is dropped next: two launches.
 
     Args:
-        q: not scaled, (R, Hq, 1, D), any strides but of D.
-        k, v: (R, Hkv, 1, D), likewise.
+        q: not scaled, (R, Hq, 1, D).
+        k, v: (R, Hkv, 1, D).
         pages: what is read in addition; or, with place "table", alone.
 
     Returns:
@@ -300,7 +306,6 @@ def attend_splits(
     pages: Pages | None = None, logits: bool = False,
 ) -> Splits:  # fmt: skip
     """The first launch of `attend`, with the `logits` of slots where they are asked for."""
-    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     (R, Hq, _, D), Hkv, evicts = q.shape, k.shape[1], store.eviction
     H = Hkv if pages is None else pages.table.shape[1]
     M, N, capacity, tile = Hq // H, R * H, store.keys.shape[2], tiles(Hq // H, D, q.dtype)
@@ -327,8 +332,7 @@ def attend_splits(
     )  # fmt: skip
     launch(
         _kernels().attend, (N, parts),
-        q, q.stride(0), q.stride(1), k, k.stride(0), k.stride(1), v, v.stride(0), v.stride(1),
-        store.keys, store.values, capacity, store.limit, store.lengths, first,
+        *strided(q, k, v), store.keys, store.values, capacity, store.limit, store.lengths, first,
         store.position, memory, store.queries,
         *((None, None, 0, None, 0, None) if pages is None else (
             pages.keys, pages.values, pages.keys.shape[2],

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from attention.core.ropes import Turn
 from attention.engines import gpu
-from attention.engines.gpu import Splits, interpreted, power_of_two, widened
+from attention.engines.gpu import Splits, interpreted, power_of_two, strided, widened
 from attention.engines.gpu_kernels import NOTHING, filled, joined, ordered, product, turn
 from attention.errors import InvalidValue
 
@@ -400,7 +400,7 @@ def estimate_pages(
     """Store each row's new token, raise its page's bounds, and score the full pages before it.
 
     Args:
-        q, k, v: (R, Hq, 1, D) and (R, Hkv, 1, D), any strides but of D; q not scaled.
+        q, k, v: (R, Hq, 1, D) and (R, Hkv, 1, D); q not scaled.
         keys, values: (rows, Hkv, C, D), contiguous.
         bounds: the summaries of `quest`, (rows, Hkv, P, 2 D), contiguous.
         seen, live: of each row before the step, int32, (R,).
@@ -410,10 +410,10 @@ def estimate_pages(
         float32, (R, sets, P); nothing is written from the new token's page on.
     """
     (R, Hq, _, D), Hkv, P = q.shape, k.shape[1], bounds.shape[2]
-    sets, pages = Hq if gqa == "query_head" else Hkv, _tile(_PAGES)
+    sets, pages = Hq if gqa == "query_head" else Hkv, 16 if interpreted() else _PAGES
     scores = q.new_empty((R, sets, P), dtype=torch.float32)
     gpu.launch(
-        bound_pages, (R * sets, 1 + -(-P // pages)), *_strided(q, k, v),
+        bound_pages, (R * sets, 1 + -(-P // pages)), *strided(q, k, v),
         keys, values, keys.shape[2], bounds, scores, P, scaling, seen, live,
         H=sets, SHARED=sets // Hkv, M=Hq // sets, D=D, PAGE=page, LARGEST=gqa == "max",
         WIDTH=power_of_two(D), PAGES=pages,
@@ -439,11 +439,11 @@ def estimate_blocks(
     Returns:
         float32, (R, sets, P); nothing is written where blocks do not compete.
     """
-    (far_k, far_v, left_mass, means), blocks = far, _tile(_PAGES)
+    (far_k, far_v, left_mass, means), blocks = far, 16 if interpreted() else _PAGES
     (R, Hq, _, D), Hkv, (sets, P), block = q.shape, k.shape[1], means.shape[1:3], left_mass.shape[2]
     scores = q.new_empty((R, sets, P), dtype=torch.float32)
     gpu.launch(
-        far_blocks, (R * sets, Hkv // sets + -(-P // blocks)), *_strided(q, k, v),
+        far_blocks, (R * sets, Hkv // sets + -(-P // blocks)), *strided(q, k, v),
         *near, far_k, far_v, far_k.shape[2], left_mass, means, scores, P, *turn, scaling, seen,
         live, H=sets, HEADS=Hkv // sets, M=Hq // Hkv, D=D, WINDOW=near[0].shape[2], FIRST=n_init,
         SPARE=-n_init % block, BLOCK=block, TOP=repr_topk, TURN=turn[0].shape[1],
@@ -522,8 +522,8 @@ def column_mass(
     """The probability that each slot receives of all queries, without writing any down.
 
     Args:
-        q: (B, Hq, T, D), any strides but of D.
-        k: (B, Hkv, S, D), likewise, oldest token first.
+        q: (B, Hq, T, D).
+        k: (B, Hkv, S, D), oldest token first.
         lengths: slots of each row, int32, (B,); the last query sees all, each before it one less.
         weights: factor of what a query gives, 0 or more, float32, (B or 1, T), contiguous.
         band: only queries less than this many tokens after a slot give it mass; None for all.
@@ -533,11 +533,10 @@ def column_mass(
         Mass (B, Hkv, G, S), 0 for slots that a row has not, and the logarithms of the queries'
         sums of exponentials, sinks included, (B, Hq, T); float32.
     """
-    q, k = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k))
     (B, Hq, T, D), (H, S) = q.shape, k.shape[1:3]
     keys, queries = (16, 16) if interpreted() else _TILES[q.itemsize]
     shapes = {"HQ": Hq, "M": Hq // H, "D": D, "WIDEN": widened(q.dtype), "WIDTH": power_of_two(D)}
-    where = (*_strided(q, k, axes=3), lengths)
+    where = (*strided(q, k, axes=3), lengths)
     lse = q.new_empty((B, Hq, T), dtype=torch.float32)
     gpu.launch(
         log_sums, (B * Hq, -(-T // keys)), *where, sink_logits, lse, T, S, scaling, **shapes,
@@ -561,15 +560,6 @@ def _sums(splits: Splits | None) -> tuple[list[Any], dict[str, Any]]:
         "M": M, "SINKS": store.sink_logits is not None, "TILE": splits.tile.SLOTS,
         "SPLITS": power_of_two(parts, 2),
     }  # fmt: skip
-
-
-def _strided(*tensors: Tensor, axes: int = 2) -> list[Any]:
-    """Each with the strides of its first axes."""
-    return [y for x in tensors for y in (x, *x.stride()[:axes])]
-
-
-def _tile(size: int) -> int:
-    return 16 if interpreted() else size
 
 
 def _warps(numbers: int) -> int:

@@ -463,11 +463,15 @@ def captured(backend: Any, layers: int) -> Iterator[Both]:
         yield Both(models, plain, cache)
 
 
-def names(backends: tuple[Any, ...]) -> list[str]:
-    return [f"{i} {backend.name}" for i, backend in enumerate(backends)]
+def each(backends: tuple[Any, ...], *quick: int) -> Any:
+    """A test of each; those that are not quick are slow ones."""
+    marks = [[] if i in quick else pytest.mark.slow for i in range(len(backends))]
+    cases = enumerate(zip(backends, marks, strict=True))
+    every = [pytest.param(x, marks=mark, id=f"{i} {x.name}") for i, (x, mark) in cases]
+    return pytest.mark.parametrize("backend", every)
 
 
-@pytest.mark.parametrize("backend", METHODS, ids=names(METHODS))
+@each(METHODS, 0)
 def test_a_captured_method_equals_the_plain_engine(backend: Any) -> None:
     """Rows leave, arrive behind the others and in their places; 52 steps."""
     with captured(backend, layers=1) as both:
@@ -483,7 +487,7 @@ def test_a_captured_method_equals_the_plain_engine(backend: Any) -> None:
         assert sum(piece.replays for piece in both.step.graphs.pieces) >= 52
 
 
-@pytest.mark.parametrize("backend", VARIANTS, ids=names(VARIANTS))
+@each(VARIANTS, 2, 9, 10)  # h2o, quest and infllm
 def test_so_do_their_parameters(backend: Any) -> None:
     with captured(backend, layers=2) as both:
         both.decode(8)
@@ -492,7 +496,7 @@ def test_so_do_their_parameters(backend: Any) -> None:
         both.decode(8)
 
 
-@pytest.mark.parametrize("backend", HOST, ids=names(HOST))
+@each(HOST, 0, 1, 2)
 def test_what_needs_the_host_is_named(backend: Any) -> None:
     with (
         captured(backend, layers=2) as both,
@@ -517,7 +521,7 @@ class _Operations(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("backend", METHODS, ids=names(METHODS))
+@each(METHODS, 0, 3, 9, 10)
 def test_a_layer_is_always_the_same_launches_and_nothing_else(backend: Any) -> None:
     """1,000 steps, over lengths and cuts: kernels, grids, numbers and addresses; nobody waits."""
     model = tiny_model(2, dtype=torch.float32)
@@ -560,15 +564,19 @@ CHOICES = [
 ]
 
 
+def slow(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("family", "backend", "compile_", "choice"),
     [
         ("llama", attention.H2O(budget=12), "on", 0),
-        ("sliding", attention.Quest(budget=16, page=4, dense_layers=1), "on", 1),
-        ("qwen3", attention.SnapKV(budget=13), "on", 2),
-        ("llama", attention.Full(), "on", 3),
-        ("llama", attention.Sink(budget=12), "on", 4),
-        ("qwen3", attention.SnapKV(budget=13), "off", 1),
+        slow("sliding", attention.Quest(budget=16, page=4, dense_layers=1), "on", 1),
+        slow("qwen3", attention.SnapKV(budget=13), "on", 2),
+        slow("llama", attention.Full(), "on", 3),
+        slow("llama", attention.Sink(budget=12), "on", 4),
+        slow("qwen3", attention.SnapKV(budget=13), "off", 1),
         ("llama", attention.InfLLM(budget=24, block=4), "off", 1),
     ],
 )

@@ -487,7 +487,7 @@ def test_a_captured_method_equals_the_plain_engine(backend: Any) -> None:
         assert sum(piece.replays for piece in both.step.graphs.pieces) >= 52
 
 
-@each(VARIANTS, 9, 10)  # quest and infllm
+@each(VARIANTS, 9)  # quest
 def test_so_do_their_parameters(backend: Any) -> None:
     with captured(backend, layers=2) as both:
         both.decode(8)

@@ -471,7 +471,7 @@ def each(backends: tuple[Any, ...], *quick: int) -> Any:
     return pytest.mark.parametrize("backend", every)
 
 
-@each(METHODS, 0)
+@each(METHODS)
 def test_a_captured_method_equals_the_plain_engine(backend: Any) -> None:
     """Rows leave, arrive behind the others and in their places; 52 steps."""
     with captured(backend, layers=1) as both:
@@ -487,7 +487,7 @@ def test_a_captured_method_equals_the_plain_engine(backend: Any) -> None:
         assert sum(piece.replays for piece in both.step.graphs.pieces) >= 52
 
 
-@each(VARIANTS, 9)  # quest
+@each(VARIANTS, 2, 9, 10)  # h2o, quest and infllm; full is below
 def test_so_do_their_parameters(backend: Any) -> None:
     with captured(backend, layers=2) as both:
         both.decode(8)
@@ -564,19 +564,16 @@ CHOICES = [
 ]
 
 
-def slow(*values: Any) -> Any:
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "backend", "compile_", "choice"),
     [
         ("llama", attention.H2O(budget=12), "on", 0),
-        slow("sliding", attention.Quest(budget=16, page=4, dense_layers=1), "on", 1),
-        slow("qwen3", attention.SnapKV(budget=13), "on", 2),
-        slow("llama", attention.Full(), "on", 3),
-        slow("llama", attention.Sink(budget=12), "on", 4),
-        slow("qwen3", attention.SnapKV(budget=13), "off", 1),
+        ("sliding", attention.Quest(budget=16, page=4, dense_layers=1), "on", 1),
+        ("qwen3", attention.SnapKV(budget=13), "on", 2),
+        ("llama", attention.Full(), "on", 3),
+        ("llama", attention.Sink(budget=12), "on", 4),
+        ("qwen3", attention.SnapKV(budget=13), "off", 1),
         ("llama", attention.InfLLM(budget=24, block=4), "off", 1),
     ],
 )

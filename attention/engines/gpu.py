@@ -31,6 +31,8 @@ _CAPABILITY = (8, 0)
 _TILE_BYTES = 1 << 14
 # Programs wanted for each of a GPU's processors; more splits than that are not worth joining.
 _PROGRAMS, _MOST_SPLITS = 2, 128
+#: Query heads of a KV head that a program serves.
+MOST_QUERIES = 64
 # Slots that a program looks at at once where it chooses which token is lost.
 _BLOCK = 1024
 # In the interpreter, so that short tests have several splits, tiles and blocks.
@@ -49,7 +51,7 @@ def tiles(M: int, D: int, dtype: torch.dtype) -> Tiles:
     """Of M queries of D numbers; each size is at least 16."""
     width = power_of_two(D)
     slots = max(16, min(64, _TILE_BYTES // (width * dtype.itemsize)))
-    return Tiles(min(power_of_two(M), 64), width, slots)
+    return Tiles(power_of_two(M), width, slots)
 
 
 def power_of_two(n: int, least: int = 16) -> int:

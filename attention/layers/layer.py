@@ -194,7 +194,8 @@ class Layer(ABC):
     @property
     def steps(self) -> bool:
         """Whether `step` serves this layer."""
-        return "on_device" in vars(type(self)) and self.on_device
+        few = self.geometry.Hq <= gpu.MOST_QUERIES * self.geometry.Hkv
+        return few and "on_device" in vars(type(self)) and self.on_device
 
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts

@@ -37,6 +37,8 @@ TAG = "_lil_attention_cache"
 ATTENTION = "lil_attention"
 # Reserved capacities are multiples of so many tokens.
 _CAPACITY_UNIT = 256
+# Behind so many forwards of several tokens between steps keys are left where they are.
+_MOST_RELEASES = 4
 
 
 class AttentionCache(StateCache):
@@ -70,6 +72,7 @@ class AttentionCache(StateCache):
         self.counts: gpu.DeviceCounts | None = None  # while `step` may run
         self._written: RowCounts | None = None  # the rows that these are of
         self._stepping = False  # whether the current forward is such a step
+        self._releases = 0  # forwards of another kind between such steps
         self._step: Step | None = None
         self._done = 0  # layers of the current forward that have run
         self._running = False  # whether a forward of a model with other states has begun
@@ -309,6 +312,7 @@ class AttentionCache(StateCache):
                 self._prepare(opened, opened.rows)
             elif self.counts is not None:
                 self.release()
+                self._releases += 1
             self._step = opened
         step, counts = self._step, self.counts
         if step is None or index != self._done:
@@ -326,13 +330,13 @@ class AttentionCache(StateCache):
             out = layer.forward(q, k, v, scaling, step)
         self._done += 1
         if self._done == self.session.layers:
-            self._step = None
             if self._stepping and counts is not None:
                 counts.end_step(step.rows)
                 self.close_step(step, [layer.traces for layer in self.layers])
             else:
                 self._rows = self._rows.after(step, step.decode or self._in_turn(step))
                 self.columns += step.T
+                self._step = None
         return out
 
     # Steps whose lengths are on the device
@@ -345,6 +349,8 @@ class AttentionCache(StateCache):
         engine = self.layers[0].geometry.engine
         if not engine.on_device:
             return f"the engine {engine.name} takes lengths from the host"
+        if self._releases > _MOST_RELEASES:
+            return "forwards of several tokens come between steps, and each moves all keys"
         rows = self._rows
         if not (rows.seen >= np.maximum(rows.prompts, 1)).all():
             return "a prompt has not been read to its end"
@@ -361,8 +367,13 @@ class AttentionCache(StateCache):
             self.release()
         device = self.layers[0].geometry.device
         self.counts, self._written = gpu.DeviceCounts(rows, tokens, device), None
-        for layer in self.layers:
-            layer.reserve(self.counts)
+        try:
+            for layer in self.layers:
+                layer.reserve(self.counts)
+        except torch.OutOfMemoryError:
+            self.release()
+            self.session.room = (0, 0)
+            raise
 
     def release(self) -> None:
         """Let the state move again."""
@@ -392,11 +403,11 @@ class AttentionCache(StateCache):
             fits = all(slots.fixed is not None for slots in state)
         if counts is None or not fits:
             had = (counts.rows, counts.tokens) if counts is not None else (0, 0)
-            most, room = max(rows, had[0], self.session.room[0]), self.session.room[1]
-            # Where nobody knows how long rows become, capacity doubles.
+            room = -(-self.session.room[1] // _CAPACITY_UNIT) * _CAPACITY_UNIT
             longest = max(step.longest, had[1])
-            unknown = 0 if longest <= room else 1 << max(longest - 1, 1023).bit_length()
-            self.reserve(most, max(-(-room // _CAPACITY_UNIT) * _CAPACITY_UNIT, unknown))
+            if longest > room:  # nobody knows how long rows become: capacity doubles
+                room = 1 << max(longest - 1, 1023).bit_length()
+            self.reserve(max(rows, had[0], self.session.room[0]), room)
             counts, moved = self.counts, True
             assert counts is not None
         if moved:
@@ -409,13 +420,14 @@ class AttentionCache(StateCache):
 
     def close_step(self, step: Step, traces: Sequence[tuple[Tensor, ...]]) -> None:
         """The step has been launched, and left `traces`: every row has one token more."""
-        moved = False
+        self._step, moved = step, False  # until all is counted
         for layer, trace in zip(self.layers, traces, strict=True):
             layer.traces = trace
             moved |= layer.settle(step)
         self._rows = self._rows.after(step, True)
         self._written = None if moved else self._rows
         self.columns += 1
+        self._step = None
 
     def _in_turn(self, step: Step) -> bool:
         """Whether the last token of every row of a longer forward was read by a decode query."""
@@ -533,6 +545,8 @@ class AttentionCache(StateCache):
             )
         if len(set(index.tolist())) != len(index):
             raise InvalidValue("rows", index.tolist(), "each row once")
+        if source.counts is not None:
+            source.release()  # steps on the device keep some state in another form
         for layer, other in zip(self.layers, source.layers, strict=True):
             device = layer.geometry.device
             layer.replace(index.to(device), other, source_index.to(device))

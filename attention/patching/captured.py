@@ -19,6 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from attention.engines.gpu import DeviceCounts
+from attention.errors import InvalidValue
 from attention.patching.attention_op import CALL, constants
 from attention.patching.cache import AttentionCache
 from attention.patching.decode_step import DecodeStep, NotCompiled, Then, probe
@@ -72,10 +73,10 @@ class CudaGraphs:
         # A capture that fails may leave its own stream behind as the current one.
         with torch.cuda.device(self._device), torch.cuda.stream(now):
             self._side.wait_stream(now)
-            with torch.cuda.stream(self._side):
-                for _ in range(_WARM_UPS):
-                    work()
             try:
+                with torch.cuda.stream(self._side):
+                    for _ in range(_WARM_UPS):
+                        work()
                 # Another thread may pin memory or load another model meanwhile.
                 with torch.cuda.graph(
                     graph, pool=self._pool, stream=self._side, capture_error_mode="thread_local"
@@ -85,7 +86,8 @@ class CudaGraphs:
                 # Ending such a capture fails too, and does not say why.
                 first = error.__context__
                 raise error if first is None else first from None
-            now.wait_stream(self._side)
+            finally:
+                now.wait_stream(self._side)
         return graph, outputs
 
 
@@ -161,19 +163,31 @@ class CapturedStep(DecodeStep):
     @torch.no_grad()
     def run(self, ids: Tensor, positions: Tensor, *then: Then) -> Sequence[Tensor]:  # noqa: ARG002
         cache, B = CALL.get().cache, len(ids)
+        if cache.session.model is not self._model():
+            allowed = "one of a block on the model that the step was made of"
+            raise InvalidValue("cache", f"a cache of {cache.backend.name}", allowed)
         if cache.refusal is not None:
             raise NotCompiled(cache.refusal)
+        if cache.batch_size != B:
+            allowed = f"{cache.batch_size} rows, as this cache holds"
+            raise InvalidValue("input_ids", f"{B} rows", allowed)
         with self._lock:
             now = self.graphs.stream()
             if self._stream is not None and now != self._stream:
                 # Behind the last step, whose memory this one takes.
                 self.graphs.follow(now, self._stream)
             self._stream = now
-            step, counts = cache.open_step(padded(B))
-            region = self._region(cache, counts, padded(B), *then)
+            try:
+                step, counts = cache.open_step(padded(B))
+                region = self._region(cache, counts, padded(B), *then)
+            except torch.OutOfMemoryError as error:
+                raise NotCompiled.because(error) from error
+            except NotCompiled:
+                cache.release()  # what the device knows of rows is written anew
+                raise
             region.ids[:B].copy_(ids)
             region.graph.replay()
-            cache.close_step(step, region.traces)
+            cache.close_step(step, _copied(region.traces))
             return [output[:B].clone() for output in region.outputs]
 
     def _region(
@@ -192,7 +206,9 @@ class CapturedStep(DecodeStep):
         self, cache: AttentionCache, counts: DeviceCounts, rows: int, then: Then | None
     ) -> _Region:
         ids = torch.zeros(rows, 1, dtype=torch.int64, device=counts.device)
-        layers, values, states = cache.layers, self._weights | self._program.extra, 0
+        # An alias holds the memory that is read, even where a weight gets other memory meanwhile.
+        values = {name: x.detach() for name, x in self._weights.items()} | self._program.extra
+        layers, states = cache.layers, 0
 
         def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float, at: int, _: object) -> Tensor:
             return layers[at].step(q, k, v, scaling, counts)
@@ -219,6 +235,16 @@ class CapturedStep(DecodeStep):
             counts.live.copy_(live)
         traces = [layer.traces for layer in layers]
         return _Region(graph, ids, outputs[:states], traces, values)
+
+
+def _copied(traces: Sequence[tuple[Tensor, ...]]) -> Sequence[tuple[Tensor, ...]]:
+    """Copies in one launch: where traces lie another graph of the pool may write."""
+    every = [x for trace in traces for x in trace]
+    if not every:
+        return traces
+    parts = torch.cat([x.flatten() for x in every]).split([x.numel() for x in every])
+    copies = iter([part.view_as(x) for part, x in zip(parts, every, strict=True)])
+    return [tuple(next(copies) for _ in trace) for trace in traces]
 
 
 def _alike(left: Tensor, right: Tensor) -> bool:

@@ -49,7 +49,7 @@ class Session:
             return self
         if self._full_session is None:
             self._full_session = copy.copy(self)
-            self._full_session.backend = self._full
+            self._full_session.backend, self._full_session.room = self._full, (0, 0)
         return self._full_session
 
     def close(self) -> None:

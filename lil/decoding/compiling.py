@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attention import AttentionCache
+from attention.patching.captured import GRAPHS, padded
 from attention.patching.compiled import compiled
 from attention.patching.decode_step import DecodeStep, NotCompiled
 from lil.decoding.options import DecodeOptions, Request
@@ -42,8 +43,8 @@ def step_of(
     states: Sequence[str] = (),
 ) -> DecodeStep | None:
     """The compiled step of a run, None where the model runs as it is; `states` are modules read."""
-    if options.compile == "off":
-        return None
+    if options.compile == "off" or (options.speculate and model.device.type in GRAPHS):
+        return None  # each check of drafts moves all keys, and a graph reads them where they were
     make = wanted = options.compile == "on"
     if options.compile == "auto":
         caps = sum(request.max_new_tokens or 0 for request in requests)
@@ -54,7 +55,8 @@ def step_of(
         for request in requests
     ]
     # A row whose text has ended may be stepped twice more before the host knows.
-    cache.session.room = min(options.batch_size, len(requests)), max(lengths, default=0) + 2
+    rows = padded(min(options.batch_size, len(requests)))
+    cache.session.room = rows, max(lengths, default=0) + 2
     try:
         return compiled(model, cache, states=states, wait=wanted, make=make)
     except NotCompiled as error:

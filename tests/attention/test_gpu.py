@@ -423,11 +423,13 @@ class Both:
                 for mine, theirs in zip(*both, strict=True):
                     assert torch.equal(mine, theirs), look
 
-    def arrive(self, lengths: list[int], places: list[int] | None = None) -> None:
-        """Newcomers behind the others, or in their places."""
+    def arrive(self, lengths: list[int], places: list[int] | None = None, steps: int = 0) -> None:
+        """Newcomers behind the others, or in their places, after some steps of their own."""
         new = Both.__new__(Both)
         new.models, new.plain, new.cache = self.models, self.plain.new(), self.cache.new()
-        newest = new.read(lengths)
+        new.step, new.steps, new.newest = self.step, 500, new.read(lengths)
+        new.decode(steps)
+        newest = new.newest
         for mine, theirs in ((self.plain, new.plain), (self.cache, new.cache)):
             if places is None:
                 mine.append_rows(theirs)
@@ -619,3 +621,27 @@ def test_weights_are_the_models_own() -> None:
             mlp.down_proj.weight.data = -mlp.down_proj.weight.data
         both.cache = both.cache.clone()
         both.decode(2)
+
+
+def test_a_step_refuses_what_is_not_its_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a cache that steps can be copied; what fails half way is not gone on from."""
+    with captured(attention.Sink(budget=8, sinks=4), layers=1) as both:
+        both.cache.session.room = 4, 1030
+        both.decode(1)
+        assert (both.cache.counts.rows, both.cache.counts.tokens) == (4, 1280)
+        both.arrive([1], [1], steps=2)
+        both.decode(3)
+        ids = both.newest[:2, None]
+        with pytest.raises(attention.InvalidValue, match=r"2 rows.*3 rows"):
+            both.step(both.cache, ids, ids)
+        other = tiny_model(1, dtype=torch.float32)
+        with attention.Full().on(other, "triton") as cache:
+            prefill(other, cache, [text(3)])
+            with pytest.raises(attention.InvalidValue, match="the model that the step was made"):
+                both.step(cache, ids[:1], ids[:1])
+        with monkeypatch.context() as broken:
+            broken.setattr(type(both.cache.layers[0]), "settle", mock.Mock(side_effect=MemoryError))
+            with pytest.raises(MemoryError):
+                both.step(both.cache, both.newest[:, None], both.newest[:, None])
+        with pytest.raises(RuntimeError, match="failed half way"):
+            both.decode(1)

@@ -242,7 +242,7 @@ def _copied(traces: Sequence[tuple[Tensor, ...]]) -> Sequence[tuple[Tensor, ...]
     every = [x for trace in traces for x in trace]
     if not every:
         return traces
-    parts = torch.cat([x.flatten() for x in every]).split([x.numel() for x in every])
+    parts = torch.split(torch.cat([x.flatten() for x in every]), [x.numel() for x in every])
     copies = iter([part.view_as(x) for part, x in zip(parts, every, strict=True)])
     return [tuple(next(copies) for _ in trace) for trace in traces]
 

@@ -310,7 +310,7 @@ def merge(
         mixed = tl.load(part + (lines + g)[:, None] * D + d[None, :], mask=mask, other=0.0)
         mixed = tl.sum(weights[:, None] * mixed, 0) / tl.where(total == 0.0, 1.0, total)
         tl.store(out + (n.to(tl.int64) * M + g) * D + d, mixed, mask=d < D)
-    if WORTH != "":  # noqa: SIM102 - likewise
+    if WORTH != "":  # noqa: SIM102 - settled when it is compiled
         if (g == M) & alive & (h % HEADS == 0):
             best, victim = tl.full([], NEVER, tl.int64), length - 1
             for start in range(0, length, BLOCK):

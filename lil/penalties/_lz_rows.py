@@ -102,8 +102,8 @@ def tables(rows: Sequence[LZParameters], dtype: torch.dtype, device: torch.devic
     distances = max(row.size - row.buffer for row in rows)
     none = torch.empty((0, 0), dtype=dtype, device=device)
     # Rounded up, so that rows of other lengths seldom need others.
-    L, D = _power_of_two(lengths + 1), _power_of_two(distances + 1)
-    most = _power_of_two(max(max(row.size, row.buffer) for row in rows) + 2)
+    L, D = (gpu.power_of_two(n + 1, least=1) for n in (lengths, distances))
+    most = gpu.power_of_two(max(max(row.size, row.buffer) for row in rows) + 2, least=1)
     derived, printed = (
         _extensions(formula, L, D, dtype, device) if formula in extending else none
         for formula in ("derived", "printed")
@@ -122,10 +122,6 @@ def _logarithms(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 def _extensions(formula: str, L: int, D: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     length, d = (torch.arange(n, device=device).to(dtype) for n in (L, D))
     return extension(formula, length[:, None], d)
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()
 
 
 class Tile(NamedTuple):

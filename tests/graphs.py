@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -32,7 +33,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from attention.engines import gpu
-from attention.patching import captured
+from attention.patching import captured, program
 from tests.waits import Guard
 
 
@@ -68,25 +69,23 @@ class _Recorder(TorchDispatchMode):
         options, piece = kwargs or {}, self.piece
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise CaptureError(f"in a piece: random numbers of {func}")
-        for x in tree_leaves((args, options)):
-            if isinstance(x, Tensor):
-                piece.read(x)
         output = func(*args, **options)
-        results = [x for x in tree_leaves(output) if isinstance(x, Tensor)]
-        if any(x.device != piece.device or x.is_pinned() for x in results):
-            raise CaptureError(f"in a piece: {func} on another device, or pinned memory")
-        known = piece.made.keys() | piece.outside.keys()
-        copies = [None if storage(x) in known else memory(x) for x in results]
-        piece.made |= {storage(x): x for x in copies if x is not None}
-        recorded = (tree_map_only(Tensor, memory, part) for part in (args, options))
-        piece.operations.append(Operation(func, *recorded, copies))
+        piece.record(func, args, options, output)
         return output
 
 
 @contextmanager
 def _launches(piece: Piece | None) -> Iterator[None]:
     """Inside, kernels run unseen by any mode, and are recorded in a piece."""
-    launch = gpu.launch
+    launch, call = gpu.launch, program.call
+
+    def called(compiled: Any, *args: Any) -> Any:
+        """A compiled piece, whose kernels no mode sees: one operation."""
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            output = call(compiled, *args)
+            if piece is not None:
+                piece.record(partial(call, compiled), args, {}, output)
+        return output
 
     def launched(*args: Any, **constants: Any) -> None:
         with _disable_current_modes(), torch._C.DisableTorchFunction():
@@ -97,7 +96,10 @@ def _launches(piece: Piece | None) -> Iterator[None]:
                 own = [memory(x) if isinstance(x, Tensor) else x for x in args]
                 piece.operations.append(Operation(_relaunched, own, constants, []))
 
-    with mock.patch.object(gpu, "launch", launched):
+    with (
+        mock.patch.object(gpu, "launch", launched),
+        mock.patch.object(program, "call", called),
+    ):
         yield
 
 
@@ -125,6 +127,20 @@ class Piece:
                 raise CaptureError(f"in a piece: a tensor on {x.device}, or in pinned memory")
             self.outside[storage(x)] = weakref.ref(x)
 
+    def record(self, function: Any, args: Any, options: Any, output: Any) -> None:
+        """An operation that has run."""
+        for x in tree_leaves((args, options)):
+            if isinstance(x, Tensor):
+                self.read(x)
+        results = [x for x in tree_leaves(output) if isinstance(x, Tensor)]
+        if any(x.device != self.device or x.is_pinned() for x in results):
+            raise CaptureError(f"in a piece: {function} on another device, or pinned memory")
+        known = self.made.keys() | self.outside.keys()
+        copies = [None if storage(x) in known else memory(x) for x in results]
+        self.made |= {storage(x): x for x in copies if x is not None}
+        recorded = (tree_map_only(Tensor, memory, part) for part in (args, options))
+        self.operations.append(Operation(function, *recorded, copies))
+
     def close(self, outputs: list[Any]) -> None:
         """All is recorded: nothing of it has been computed for anybody."""
         tensors = [x for x in outputs if isinstance(x, Tensor)]
@@ -139,9 +155,8 @@ class Piece:
         if self._addresses() != self.addresses:
             raise CaptureError("a piece reads or gives memory that has been moved")
         for operation in self.operations:
-            again = operation.function(*operation.arguments, **operation.options)
-            if len(operation.results) < 2:  # without any it may give a type
-                again = (again,)[: len(operation.results)]
+            output = operation.function(*operation.arguments, **operation.options)
+            again = [x for x in tree_leaves(output) if isinstance(x, Tensor)]
             for new, result in zip(again, operation.results, strict=True):
                 if result is not None:
                     result.copy_(new)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
@@ -22,7 +24,7 @@ from attention.engines.gpu import DeviceCounts
 from attention.errors import InvalidValue
 from attention.patching.attention_op import CALL, constants
 from attention.patching.cache import AttentionCache
-from attention.patching.decode_step import DecodeStep, NotCompiled, Then, probe
+from attention.patching.decode_step import DecodeStep, NotCompiled, Then, probe, quiet
 from attention.patching.program import Program
 
 # Before a capture its work runs so often as it is: libraries set themselves up in a first run.
@@ -125,12 +127,15 @@ class CapturedStep(DecodeStep):
     Weights that are changed in place are read as they are. Where a weight has other memory than
     when it was captured, all is captured anew with the next cache. Scores are the caller's own; of
     two threads the second waits until the first has launched its step.
+
+    Attributes:
+        fuses: whether what lies between attentions is compiled, for as many rows as are reserved.
     """
 
     how: ClassVar[str] = "captured as one graph"
 
     def __init__(self, model: PreTrainedModel, graphs: Graphs, states: tuple[str, ...]) -> None:
-        self.seconds, self.states, self.graphs = 0.0, states, graphs
+        self.seconds, self.states, self.graphs, self.fuses = 0.0, states, graphs, False
         self._program, self._model = Program(model, states), weakref.ref(model)
         self._regions: WeakKeyDictionary[DeviceCounts, _Regions]
         self._stream: Any = None
@@ -209,6 +214,11 @@ class CapturedStep(DecodeStep):
         # An alias holds the memory that is read, even where a weight gets other memory meanwhile.
         values = {name: x.detach() for name, x in self._weights.items()} | self._program.extra
         layers, states = cache.layers, 0
+        # Fewer rows come when a run ends, where compiling for so many does not pay.
+        fused = self.fuses and rows == counts.rows
+
+        def inputs() -> tuple[Tensor, Tensor]:
+            return ids, counts.seen[:rows, None].long()
 
         def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float, at: int, _: object) -> Tensor:
             return layers[at].step(q, k, v, scaling, counts)
@@ -217,7 +227,7 @@ class CapturedStep(DecodeStep):
             nonlocal states
             for layer in layers:
                 layer.traces = ()
-            outputs = self._program.run(values, (ids, counts.seen[:rows, None].long()), attend)
+            outputs = self._program.run(values, inputs(), attend, fused)
             if then is not None:
                 outputs[:1] = then(outputs[0], ids, counts.live[:rows])
             counts.end_step(rows)
@@ -227,6 +237,8 @@ class CapturedStep(DecodeStep):
         live = counts.live.clone()
         counts.live.zero_()  # what warms up and what is captured changes no row
         try:
+            if fused:
+                fused = self._fused(partial(self._program.run, values, inputs(), attend, True))
             graph, outputs = self.graphs.capture(work)
         except RuntimeError as error:  # torch's, where work cannot be captured
             reason = NotCompiled.because(error)
@@ -235,6 +247,19 @@ class CapturedStep(DecodeStep):
             counts.live.copy_(live)
         traces = [layer.traces for layer in layers]
         return _Region(graph, ids, outputs[:states], traces, values)
+
+    def _fused(self, work: Callable[[], object]) -> bool:
+        """Whether what lies between attentions could be compiled; a warning has the reason."""
+        try:
+            with quiet():
+                work()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever tracer, code generator or compilers raise
+            reason = NotCompiled.because(error)
+            warnings.warn(f"steps are captured and not compiled: {reason}", stacklevel=2)
+            return False
+        return True
 
 
 def _copied(traces: Sequence[tuple[Tensor, ...]]) -> Sequence[tuple[Tensor, ...]]:
@@ -264,8 +289,12 @@ def captured(
     key: str,
     states: tuple[str, ...] = (),
     make: bool = True,
+    fuse: bool = False,
 ) -> CapturedStep | None:
     """A model's step as graphs; made where none is kept, and kept as long as the model lives.
+
+    Args:
+        fuse: as in `compiled`.
 
     Returns:
         None where none is kept and none is to be made.
@@ -275,6 +304,7 @@ def captured(
         step = steps.get(key)
         if step is not None:
             step.seconds = 0.0  # who asks now has waited for nothing
+            step.fuses |= fuse
             return step
         if not make:
             return None
@@ -287,6 +317,6 @@ def captured(
             probe(step, model, cache)
         except RuntimeError as error:  # of the device
             raise NotCompiled.because(error) from error
-        step.seconds = time.perf_counter() - started
+        step.seconds, step.fuses = time.perf_counter() - started, fuse
         steps[key] = step
         return step

@@ -51,6 +51,7 @@ def compiled(
     states: Sequence[str] = (),
     wait: bool = True,
     make: bool = True,
+    fuse: bool = True,
 ) -> DecodeStep | None:
     """The compiled decode step of a model; made where none is kept.
 
@@ -63,6 +64,7 @@ def compiled(
         states: names of modules whose outputs the step returns after scores, in forward order.
         wait: for another process that is compiling the same step.
         make: compile where none is kept; else None is returned.
+        fuse: on CUDA devices, compile what lies between attentions too, from the next capture on.
 
     Raises:
         NotCompiled: with the reason; nothing is left behind.
@@ -83,7 +85,7 @@ def compiled(
         raise NotCompiled(reason)
     name = key(model, wanted)
     if graphs:
-        return captured(model, cache, name, wanted, make)
+        return captured(model, cache, name, wanted, make, fuse)
     cache_folder = folder()
     path = cache_folder / f"{name}.pt2"
     operator()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, fx
+from torch.fx.passes.split_module import split_module
 
 from attention.patching.attention_op import constants, exported, operator
 from attention.patching.decode_step import NotCompiled, quiet
@@ -56,7 +58,11 @@ class Program:
         self.extra = {n: program.constants[n] for n in self._names if n and n not in own}
 
     def run(
-        self, values: Mapping[str, Tensor], inputs: Sequence[Tensor], attend: Callable[..., Tensor]
+        self,
+        values: Mapping[str, Tensor],
+        inputs: Sequence[Tensor],
+        attend: Callable[..., Tensor],
+        fused: bool = False,
     ) -> list[Tensor]:
         """Scores and states.
 
@@ -64,23 +70,78 @@ class Program:
             values: of weights and of what is `extra`.
             inputs: ids and positions, (R, 1) each.
             attend: called in the place of the attention operator.
+            fused: what lies between attentions is compiled, at the first run of so many rows.
         """
         left = iter(inputs)
         arguments = [next(left) if name is None else values[name] for name in self._names]
-        return list(_Run(self._module, attend).run(*arguments))
+        module, pieces = self._pieces if fused else (self._module, {})
+        return list(_Run(module, attend, pieces).run(*arguments))
+
+    @cached_property
+    def _pieces(self) -> tuple[fx.GraphModule, dict[str, Callable[..., Any]]]:
+        """The step as a graph of pieces, and those that are compiled, by name.
+
+        Pieces of the same operations are one function: there is one for all layers that are alike.
+        """
+        places, at = {}, 0
+        for node in self._module.graph.nodes:
+            attends = node.target is operator()
+            at += attends
+            places[node] = at
+            at += attends
+        whole = split_module(self._module, None, places.__getitem__, keep_original_order=True)  # type: ignore[arg-type]
+        forms: dict[str, Callable[..., Any]] = {}
+        pieces = {}
+        for name, piece in whole.named_children():
+            assert isinstance(piece, fx.GraphModule)
+            if all(node.target is not operator() for node in piece.graph.nodes):
+                pieces[name] = forms.setdefault(_form(piece.graph), _compiled(piece))
+        return whole, pieces
+
+
+def _compiled(piece: fx.GraphModule) -> Callable[..., Any]:
+    """A function that is compiled for each number of rows that it is called with."""
+    # As in `attention.patching.compiled`.
+    options: dict[str, Any] = {"emulate_precision_casts": True, "compile_threads": 1}
+    return torch.compile(piece, fullgraph=True, dynamic=False, options=options)
+
+
+def _form(graph: fx.Graph) -> str:
+    """The operations of a graph, whatever its inputs are called."""
+    places = {node: place for place, node in enumerate(graph.nodes)}
+    return repr([
+        (node.op, node.op != "placeholder" and str(node.target),
+         fx.map_arg((node.args, node.kwargs), lambda x: f"%{places[x]}"))
+        for node in graph.nodes
+    ])  # fmt: skip
+
+
+def call(piece: Callable[..., Any], *args: Any) -> Any:
+    """Run a compiled piece."""
+    return piece(*args)
 
 
 class _Run(fx.Interpreter):
     """Runs operations one by one; what is not needed any more is let go."""
 
-    def __init__(self, module: fx.GraphModule, attend: Callable[..., Tensor]) -> None:
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        attend: Callable[..., Tensor],
+        pieces: Mapping[str, Callable[..., Any]],
+    ) -> None:
         super().__init__(module)
-        self._attend = attend
+        self._attend, self._pieces = attend, pieces
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is operator():
             return self._attend(*args)
         return super().call_function(target, args, kwargs)
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:  # noqa: ARG002
+        if target in self._pieces:
+            return call(self._pieces[target], *args)
+        return _Run(self.fetch_attr(target), self._attend, {}).run(*args)
 
 
 def _obstacle(node: fx.Node, device: torch.device) -> str | None:

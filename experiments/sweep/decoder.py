@@ -93,21 +93,20 @@ def compile_step(
         return mode
     from attention.patching.compiled import compiled
     from attention.patching.decode_step import NotCompiled
-    from lil.decoding.compiling import pays
+    from lil.decoding.compiling import work
     from lil.hidden_states import HiddenStates
 
-    device, layers = loaded.model.device.type, loaded.model.config.num_hidden_layers
-    make = mode == "on" or pays(layers, steps, margin=1.5, device=device)
+    due = work(mode, loaded.model, steps, margin=1.5)
     read = sorted({block for probe in probes for block in probe.blocks})
     states = HiddenStates(loaded.model, read).modules
     try:
         with backend.on(loaded.model) as cache:
             # Who comes second decodes as it is until the step is there, unless all are to wait.
-            step = compiled(loaded.model, cache, states=states, wait=mode == "on", make=make)
+            step = compiled(loaded.model, cache, states=states, wait=mode == "on", **due)
     except NotCompiled as error:
-        return f"{NOT_COMPILED}: {error}" if make else AS_IT_IS
+        return f"{NOT_COMPILED}: {error}" if due["make"] else AS_IT_IS
     if step is None:
-        return ELSEWHERE if make else f"{AS_IT_IS}: too little is left to decode"
+        return ELSEWHERE if due["make"] else f"{AS_IT_IS}: too little is left to decode"
     return f"{step.how} in {step.seconds:.0f} s" if step.seconds else "kept from earlier"
 
 

@@ -12,9 +12,9 @@ from attention.patching.compiled import compiled
 from attention.patching.decode_step import DecodeStep, NotCompiled
 from lil.decoding.options import DecodeOptions, Request
 
-#: Seconds: what making a step takes for any model and for each layer of it, and what it saves in
-#: each layer, on one core of a server.
-COSTS = (10.0, 1.0, 4e-4)
+#: Seconds: what compiling a step takes for any model and for each layer of it, and what it saves in
+#: each layer: of a captured step on an H100, and on one core of a server.
+COSTS = {"cuda": (15.0, 0.0, 4.5e-5), "cpu": (10.0, 1.0, 4e-4)}
 # Making a step has to pay this often: output may end far before its cap.
 _TIMES = 4
 
@@ -24,14 +24,21 @@ class CompileWarning(UserWarning):
 
 
 def pays(layers: int, steps: float, margin: float = _TIMES, device: str = "cpu") -> bool:
-    """Whether so many steps save `margin` times what making one takes on such a device.
+    """Whether so many steps save `margin` times what compiling one takes on such a device."""
+    if device not in COSTS:
+        return False
+    any_model, a_layer, saved = COSTS[device]
+    return saved * layers * steps > margin * (any_model + a_layer * layers)
+
+
+def work(mode: str, model: Any, steps: float, margin: float = _TIMES) -> dict[str, bool]:
+    """What `compiled` is to do for so many steps of a run in such a mode.
 
     A GPU's step is always captured: a host that launches kernels one by one is slower than a GPU.
     """
-    if device != "cpu":
-        return device == "cuda"
-    any_model, a_layer, saved = COSTS
-    return saved * layers * steps > margin * (any_model + a_layer * layers)
+    device, layers = model.device.type, model.config.num_hidden_layers
+    fuse = mode == "on" or (mode == "auto" and pays(layers, steps, margin, device))
+    return {"make": fuse or (mode == "auto" and device in GRAPHS), "fuse": fuse}
 
 
 def step_of(
@@ -45,11 +52,8 @@ def step_of(
     """The compiled step of a run, None where the model runs as it is; `states` are modules read."""
     if options.compile == "off" or (options.speculate and model.device.type in GRAPHS):
         return None  # each check of drafts moves all keys, and a graph reads them where they were
-    make = wanted = options.compile == "on"
-    if options.compile == "auto":
-        caps = sum(request.max_new_tokens or 0 for request in requests)
-        layers = model.config.num_hidden_layers
-        make = pays(layers, caps / options.batch_size, device=model.device.type)
+    caps = sum(request.max_new_tokens or 0 for request in requests)
+    due = work(options.compile, model, caps / options.batch_size)
     lengths = [
         len(request.prompt_ids) + len(request.forced) + (request.max_new_tokens or 0)
         for request in requests
@@ -58,9 +62,9 @@ def step_of(
     rows = padded(min(options.batch_size, len(requests)))
     cache.session.room = rows, max(lengths, default=0) + 2
     try:
-        return compiled(model, cache, states=states, wait=wanted, make=make)
+        return compiled(model, cache, states=states, wait=options.compile == "on", **due)
     except NotCompiled as error:
-        if make:
+        if due["make"]:
             warn_not_compiled(str(error))
         return None
 

@@ -6,8 +6,9 @@
 A cell is rows x tokens before the step. ms: time of steps launched one behind the other, until the
 device is done with all of them, by their number; / full: of full attention in the same cell; bytes:
 share of the time that weights and keys would take at the rate at which it reads; gap: the largest
-difference of a step's scores from the plain engine's, of the largest score. Prompts of a few rows
-are read once and repeated. A failed row has its reason, and the exit code is 1 then.
+difference of a step's scores from the plain engine's, of the largest score. Steps are compiled
+between attentions, but for those of rows that fill the memory. Prompts of a few rows are read once
+and repeated. A failed row has its reason, and the exit code is 1 then.
 """
 
 from __future__ import annotations
@@ -23,9 +24,8 @@ from programs import table as made_table
 from random_model import SHAPES, random_model
 from transformers import Qwen2Config
 
-from attention.patching.captured import padded
+from attention.patching.captured import CapturedStep, padded
 from attention.patching.compiled import compiled
-from attention.patching.decode_step import DecodeStep
 from experiments import bench
 from experiments.grid.models import resolve_device
 from experiments.store.manifest import device_name
@@ -73,7 +73,7 @@ def bytes_per_second(device: torch.device) -> float:
 class Cell:
     """Rows of one method, and a captured step of the model."""
 
-    def __init__(self, model: Any, step: DecodeStep, cache: Any, steps: int) -> None:
+    def __init__(self, model: Any, step: CapturedStep, cache: Any, steps: int) -> None:
         self.model, self.step, self.cache, self.steps = model, step, cache, steps
 
     def timed(self, rows: int, tokens: int) -> tuple[float, float]:
@@ -116,7 +116,7 @@ def filled(model: Any, cache: Any, ids: torch.Tensor) -> None:
 
 @torch.inference_mode()
 def measured(
-    model: Any, step: DecodeStep, name: str, budget: int, rows: int, tokens: int, steps: int,
+    model: Any, step: CapturedStep, name: str, budget: int, rows: int, tokens: int, steps: int,
     rate: float, engine: str, fill: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """A row of the table."""
@@ -136,9 +136,10 @@ def measured(
         taken, size = cell.timed(rows, tokens)
         row = {"ms": 1e3 * taken, "bytes_share": size / rate / taken, "gap": gap}
         if fill:
-            most = cell.most_rows()
+            step.fuses, most = False, cell.most_rows()
             cache.select_rows([i % len(ids) for i in range(most)])
             row |= {"fill_rows": most, "fill_tokens_per_s": most / cell.timed(most, tokens)[0]}
+            step.fuses = True
     return row
 
 
@@ -154,7 +155,7 @@ def gpu_step(args: argparse.Namespace, progress: Callable[[str], None]) -> dict[
     progress("capturing")
     with bench.sparse("full", args.budget).on(model, args.engine) as cache:
         step = compiled(model, cache)
-    assert step is not None
+    assert isinstance(step, CapturedStep)
     for batch, tokens in args.cells:
         full = None
         for name in args.backends:

@@ -24,6 +24,7 @@ import lil
 from attention.core.kernels import dense_with_mass
 from attention.engines import ENGINES, gpu
 from attention.engines.gpu import interpreted
+from attention.patching import program
 from attention.patching.captured import padded
 from attention.patching.compiled import compiled
 from attention.patching.decode_step import NotCompiled
@@ -382,9 +383,9 @@ HOST = (
 class Both:
     """A cache under the plain engine and one whose steps are captured, fed alike."""
 
-    def __init__(self, models: list[Any], plain: Any, cache: Any) -> None:
+    def __init__(self, models: list[Any], plain: Any, cache: Any, fuse: bool) -> None:
         self.models, self.plain, self.cache = models, plain, cache
-        self.step = compiled(models[1], cache)
+        self.step = compiled(models[1], cache, fuse=fuse)
         self.newest = self.read([27, 15, 3])
         self.steps = 0
 
@@ -447,7 +448,7 @@ class Both:
 
 
 @contextmanager
-def captured(backend: Any, layers: int) -> Iterator[Both]:
+def captured(backend: Any, layers: int, fuse: bool = False) -> Iterator[Both]:
     make = gpu.DeviceCounts.__init__
     models = [tiny_model(layers, dtype=torch.float32) for _ in range(2)]
 
@@ -462,7 +463,7 @@ def captured(backend: Any, layers: int) -> Iterator[Both]:
         backend.on(models[0], "torch") as plain,
         backend.on(models[1], "triton") as cache,
     ):
-        yield Both(models, plain, cache)
+        yield Both(models, plain, cache, fuse)
 
 
 def each(backends: tuple[Any, ...], *quick: int) -> Any:
@@ -570,11 +571,11 @@ CHOICES = [
 @pytest.mark.parametrize(
     ("family", "backend", "compile_", "choice"),
     [
-        ("llama", attention.H2O(budget=12), "on", 0),
-        ("sliding", attention.Quest(budget=16, page=4, dense_layers=1), "on", 1),
-        ("qwen3", attention.SnapKV(budget=13), "on", 2),
-        ("llama", attention.Full(), "on", 3),
-        ("llama", attention.Sink(budget=12), "on", 4),
+        ("llama", attention.H2O(budget=12), "auto", 0),
+        ("sliding", attention.Quest(budget=16, page=4, dense_layers=1), "auto", 1),
+        ("qwen3", attention.SnapKV(budget=13), "auto", 2),
+        ("llama", attention.Full(), "auto", 3),
+        ("llama", attention.Sink(budget=12), "auto", 4),
         ("qwen3", attention.SnapKV(budget=13), "off", 1),
         ("llama", attention.InfLLM(budget=24, block=4), "off", 1),
     ],
@@ -602,11 +603,35 @@ def test_a_run_is_the_same_on_the_device(
         mine = lil.decode(model, tokenizer, rows, engine="triton", compile=compile_, **options)
     assert guard.steps > 20
     assert launch.called
-    assert scored.call_count == (0 if in_graph and compile_ == "on" else guard.steps)
+    assert scored.call_count == (0 if in_graph and compile_ == "auto" else guard.steps)
     for trace, other in zip(mine, plain, strict=True):
         for name in ("new_ids", "keys_kept_max", "keys_read_max", "keys_read_mean"):
             assert getattr(trace, name) == getattr(other, name), name
         assert trace.to_dict()["signals"] == near(other.to_dict()["signals"], 1e-3)
+
+
+def test_one_compilation_serves_all_layers() -> None:
+    """At the reserved number of rows; fewer run as they are."""
+    calls, call = [], program.call
+    with (
+        captured(attention.H2O(budget=12), layers=4, fuse=True) as both,
+        mock.patch.object(program, "call", lambda f, *x: calls.append(f) or call(f, *x)),
+    ):
+        both.cache.session.room = 4, 64
+        both.decode(3)
+        assert len(set(calls)) == 3  # before the first attention, between two, behind the last
+        both.leave([0, 2])
+        calls.clear()
+        both.decode(2)
+        assert not calls
+
+
+def test_what_cannot_be_compiled_is_captured_as_it_is() -> None:
+    broken = mock.patch.object(program, "call", side_effect=OSError("no compiler"))
+    with captured(attention.Full(), layers=1, fuse=True) as both, broken:
+        with pytest.warns(UserWarning, match=r"captured and not compiled: OSError: no compiler"):
+            both.decode(1)
+        both.decode(2)
 
 
 def test_weights_are_the_models_own() -> None:

@@ -6,9 +6,13 @@ from attention.contract.backend import Dropping as Dropping
 from attention.contract.backend import Full as Full
 from attention.contract.backend import check_pages as check_pages
 from attention.core import devices as devices
+from attention.core.draws import WORD as WORD
+from attention.core.draws import mix as mix
+from attention.core.draws import words_of_heads as words_of_heads
 from attention.core.kernels import added as added
 from attention.core.kernels import dense as dense
 from attention.core.kernels import group as group
+from attention.core.kernels import newest_logits as newest_logits
 from attention.core.kernels import over_group as over_group
 from attention.core.kernels import softmax as softmax
 from attention.core.kernels import take_pages as take_pages

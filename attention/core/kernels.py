@@ -239,6 +239,23 @@ def added(x: Tensor, dim: int) -> Tensor:
     return added(paired, dim)
 
 
+def newest_logits(q: Tensor, k: Tensor, own: bool = True) -> Tensor:
+    """Logits of the newest tokens' queries, at least float32, (R, Hkv, G, window, S).
+
+    Args:
+        q: scaled, oldest first, (R, Hkv, G, window, D).
+        k: oldest first, (R, Hkv, S, D).
+        own: whether the last keys are of the queries' tokens, which see none that is newer.
+    """
+    S, window, wide = k.shape[2], q.shape[3], accumulator(k.dtype)
+    scores = q.flatten(2, 3).to(wide) @ k.to(wide).transpose(2, 3)
+    scores = scores.view(*q.shape[:4], S)
+    if own:
+        slot = torch.arange(S, device=k.device)
+        scores.masked_fill_(slot > slot[S - window :, None], float("-inf"))
+    return scores
+
+
 def over_group(scores: Tensor, how: str, dim: int) -> Tensor:
     """What the query heads along an axis score as one: their "sum", "mean" or "max"."""
     if how == "max":

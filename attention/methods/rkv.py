@@ -18,6 +18,7 @@ from attention.contract import (
     check_int,
     check_share,
     check_window,
+    newest_logits,
     over_group,
     softmax,
 )
@@ -37,16 +38,15 @@ class RKVLayer(Compressing):
     def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
         candidates, wide = k.shape[2] - self.observers, self.geometry.wide
         keys = k.to(wide)
-        attention = self.attention(q.to(wide), keys[:, :, :candidates])
+        attention = self.attention(q, keys[:, :, :candidates])
         rest = self.geometry.engine.redundancy(keys, self.backend.threshold)[:, :, :candidates]
         score = self.backend.mix * attention - (1 - self.backend.mix) * rest
         return functional.pad(score, (0, self.observers), value=float("inf"))
 
     def attention(self, q: Tensor, k: Tensor) -> Tensor:
         """(R, Hkv, G, observers, D) and (R, Hkv, S, D) to (R, Hkv, S)."""
-        scores = (q.flatten(2, 3) @ k.transpose(2, 3)).view(*q.shape[:4], -1)
         g, gqa = self.geometry, self.backend.gqa
-        scores = over_group(scores, gqa, 2)
+        scores = over_group(newest_logits(q, k, own=False), gqa, 2)
         # The model's own sinks become one logit per KV head like the logits of its keys.
         sinks = g.grouped_sinks
         sink_logits = None if sinks is None else over_group(sinks, gqa, 1)

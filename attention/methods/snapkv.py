@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -19,6 +18,7 @@ from attention.contract import (
     check_choice,
     check_int,
     check_window,
+    newest_logits,
     over_group,
     softmax,
 )
@@ -40,13 +40,9 @@ class SnapKVLayer(Compressing):
         return min(usual(room), self.observers) if self.quarter else self.observers
 
     def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
-        g, S, wide = self.geometry, k.shape[2], self.geometry.wide
-        scores = q.flatten(2, 3).to(wide) @ k.to(wide).transpose(2, 3)
-        scores = scores.view(*q.shape[:4], S)
-        slot = torch.arange(S, device=k.device)
         window = q.shape[3]
-        scores.masked_fill_(slot > slot[S - window :, None], float("-inf"))
-        mass = added(softmax(scores, g.grouped_sinks)[..., : S - window], 3)
+        probs = softmax(newest_logits(q, k), self.geometry.grouped_sinks)
+        mass = added(probs[..., :-window], 3)
         score = over_group(mass, self.gqa, 2)
         pooled = functional.avg_pool1d(score, self.kernel, stride=1, padding=self.kernel // 2)
         return functional.pad(pooled, (0, window), value=float("inf"))

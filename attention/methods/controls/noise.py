@@ -9,8 +9,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attention.contract import Backend, Geometry, KeepAll, Step, check_int, check_number
-from attention.methods.controls.random import WORD, mix
+from attention.contract import (
+    WORD,
+    Backend,
+    Geometry,
+    KeepAll,
+    Step,
+    check_int,
+    check_number,
+    mix,
+    words_of_heads,
+)
 
 # Numbers of noise that are made at once.
 NUMBERS_AT_ONCE = 1 << 22
@@ -23,10 +32,8 @@ class NoiseLayer(KeepAll):
         super().__init__(geometry, backend)
         self.noise = backend.noise
         Hq, D, device = geometry.Hq, geometry.D, geometry.device
-        layer = mix(torch.tensor(backend.seed & WORD, device=device)) + geometry.index
-        heads, coordinates = (torch.arange(n, device=device) for n in (Hq, D))
-        head = mix(mix(layer & WORD) + heads & WORD)
-        self.place = mix(head[:, None] + coordinates & WORD)
+        head = words_of_heads(backend.seed, geometry.index, Hq, device)
+        self.place = mix(head[:, None] + torch.arange(D, device=device) & WORD)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         out = super().forward(q, k, v, scaling, step)

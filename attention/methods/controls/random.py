@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attention.contract import (
     AUTO,
+    WORD,
     Counts,
     Dropping,
     Evicting,
@@ -19,9 +20,9 @@ from attention.contract import (
     check_int,
     fixed,
     gpu,
+    mix,
+    words_of_heads,
 )
-
-WORD = 0xFFFFFFFF
 
 
 class RandomLayer(Evicting):
@@ -33,9 +34,8 @@ class RandomLayer(Evicting):
         super().__init__(geometry, backend)
         self.sinks, self.recent = backend.sinks, backend.recent
         self.halves = backend.recent == usual(backend.budget, backend.sinks)
-        layer = mix(torch.tensor(backend.seed & WORD, device=geometry.device)) + geometry.index
-        heads = torch.arange(geometry.Hkv, device=geometry.device)
-        self.head = mix(mix(layer & WORD) + heads & WORD)[:, None]
+        where = geometry.index, geometry.Hkv, geometry.device
+        self.head = words_of_heads(backend.seed, *where)[:, None]
         self.numbers = self.drawn(0)
 
     def drawn(self, positions: int) -> Tensor:
@@ -79,13 +79,6 @@ class RandomLayer(Evicting):
 def usual(budget: int, first: int) -> int:
     """Newest tokens of a budget that begins with these first ones, by default."""
     return max((budget - first) // 2, 1)
-
-
-def mix(x: Tensor) -> Tensor:
-    """A one-to-one scrambling of 32-bit words, held in int64."""
-    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
-        x = (x ^ (x >> shift)) * factor & WORD
-    return x ^ (x >> 16)
 
 
 @dataclass(frozen=True, kw_only=True)

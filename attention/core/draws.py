@@ -1,4 +1,4 @@
-"""Numbers that follow from where they are drawn, whatever the batch and the chunks of a text are."""
+"""Numbers that follow from where they are drawn, whatever the batch and the chunks of text."""
 
 from __future__ import annotations
 

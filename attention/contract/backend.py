@@ -98,7 +98,7 @@ class Backend(ABC):
     def params(self) -> dict[str, Any]:
         """Every parameter with the value in force, ready for JSON."""
         values = ((f, getattr(self, f.name)) for f in dataclasses.fields(self) if f.init)
-        return {f.name: x for f, x in values if f.metadata.get("left_out", AUTO) != x or x is None}
+        return {f.name: x for f, x in values if f.metadata.get("left_out", ...) != x}
 
     def identity(self) -> dict[str, Any]:
         """What its runs are stored under: name, version above 1, and every parameter."""

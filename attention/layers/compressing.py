@@ -277,8 +277,18 @@ def interval(budget: int) -> int:
     return min(128, budget // 4)
 
 
-def check_window(budget: int, window: int) -> None:
-    """Check that some token outside the window can be kept for its score."""
+def check_window(budget: int, window: int, buffer: int | None = None) -> None:
+    """Check that some token outside the window can be kept for its score.
+
+    Args:
+        buffer: tokens dropped at once, if not `interval(budget)`.
+    """
+    if buffer is not None:
+        check_int("budget", budget, check_int("window", window, 1) + 2)
+        most = budget - window - 1
+        if check_int("buffer", buffer, 1) > most:
+            raise InvalidValue("buffer", buffer, f"at most budget - window - 1 = {most}")
+        return
     check_int("budget", budget, 4)
     check_int("window", window, 1)
     most = budget - interval(budget)

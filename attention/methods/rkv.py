@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from torch import Tensor
@@ -35,6 +35,14 @@ class RKVLayer(Compressing):
         super().__init__(geometry, backend, observers=backend.window)
         self.backend = backend
 
+    def target(self, seen: int, room: int) -> int:
+        buffer = self.backend.buffer
+        return super().target(seen, room) if buffer is None else self.limit - buffer
+
+    def least_room(self) -> int:
+        buffer = self.backend.buffer
+        return super().least_room() if buffer is None else self.observers + buffer + 1
+
     def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
         candidates, wide = k.shape[2] - self.observers, self.geometry.wide
         keys = k.to(wide)
@@ -63,20 +71,22 @@ class RKV(Dropping):
     softmax over all but the last `window` tokens, mean over the last `window` queries, maximum
     over `kernel` neighbours. Redundancy: softmax of the mean cosine with all keys, where every
     key leaves the newest one similar to it out of account, so that one of each kind survives. The
-    authors grow to budget + 128 tokens and compress to the budget; here a row that reaches the
-    budget is compressed to budget - min(128, budget // 4). Where a key has no similar one, they
-    leave the oldest out of account; here nothing.
+    authors grow to budget + buffer tokens and compress to the budget; here a row that reaches the
+    budget is compressed to budget - buffer, after a prompt too. Where a key has no similar one,
+    they leave the oldest out of account; here nothing.
 
     Args:
         budget: tokens a decode query may read, current token included; at least 11 with a window
             of 8.
         window: newest tokens kept, whose queries score the others.
-        keep_prompt: the prompt stays; what is cut follows from the rest.
+        keep_prompt: the prompt stays; what is cut by default follows from the rest.
         mix: weight of attention, from 0 to 1; redundancy has the rest. The paper's 0.1 by default
             (the code's is 0.07).
         kernel: neighbours over which attention is the maximum, itself included; odd.
         threshold: cosine above which two keys are similar, from 0 to 1.
         gqa: how the logits of the G query heads of a KV head become one: "max" or "mean".
+        buffer: tokens dropped at once, which is also how many steps lie between two cuts; a quarter
+            of the budget, or of what a prompt that stays leaves of it, at most 128, by default.
     """
 
     name: ClassVar[str] = "rkv"
@@ -88,10 +98,11 @@ class RKV(Dropping):
     kernel: int = 7
     threshold: float = 0.5
     gqa: str = "max"
+    buffer: int | None = field(default=None, metadata={"left_out": None})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_window(self.budget, self.window)
+        check_window(self.budget, self.window, self.buffer)
         check_share("mix", self.mix)
         check_share("threshold", self.threshold)
         if check_int("kernel", self.kernel, 1) % 2 == 0:

@@ -28,6 +28,8 @@ BACKENDS: tuple[attention.Backend, ...] = (
     attention.RaaS(budget=16, page=4, keep_prompt=False),
     attention.RKV(budget=18),
     attention.SnapKV(budget=17),
+    attention.RKV(budget=18, buffer=3),
+    attention.Random(budget=20, every=5),
 )
 FIRST = tuple({b.name: b for b in reversed(BACKENDS)}.values())  # one of every method
 KEEP_ALL = tuple(b for b in BACKENDS if b.name in ("full", "quest", "infllm", "oracle", "noise"))

@@ -55,7 +55,9 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "random": (
         *({"budget": 4}, {"sinks": -1}, {"seed": -1}, {"recent": 0}),
-        *({"recent": 6, "budget": 9}, {"sinks": 0, "budget": 1}),
+        *({"recent": 6, "budget": 9}, {"sinks": 0, "budget": 1}, {"every": 0}),
+        *({"every": 2, "prefix": -1}, {"every": 2, "prefix": 1}, {"every": 2, "budget": 8}),
+        {"keep_prompt": True, "prefix": 1},
     ),
     "rkv": (
         *(
@@ -65,7 +67,7 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
             {"mix": 1.1},
             {"threshold": -0.1},
         ),
-        *({"kernel": 4}, {"gqa": "sum"}),
+        *({"kernel": 4}, {"gqa": "sum"}, {"buffer": 0}, {"buffer": 8}),
     ),
     "sink": (
         *({"budget": 4}, {"budget": 8.0}, {"budget": True}, {"sinks": -1}),

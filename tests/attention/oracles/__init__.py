@@ -15,8 +15,8 @@ from .noise import NoiseLayer
 from .oracle_topk import TrueTopLayer
 from .quest import QuestLayer
 from .raas import RaaSLayer
-from .random import RandomLayer
-from .rkv import RKVLayer
+from .random_blocks import RandomBlocksLayer
+from .rkv_buffer import RKVBufferLayer
 from .sink import SinkLayer
 from .snapkv import SnapKVLayer
 from .tova import TOVALayer
@@ -30,10 +30,10 @@ METHODS: dict[str, type[Layer]] = {
     "infllm": InfLLMLayer,
     "window": WindowLayer,
     "tova": TOVALayer,
-    "random": RandomLayer,
+    "random": RandomBlocksLayer,
     "oracle": TrueTopLayer,
     "raas": RaaSLayer,
-    "rkv": RKVLayer,
+    "rkv": RKVBufferLayer,
     "snapkv": SnapKVLayer,
     "noise": NoiseLayer,
 }

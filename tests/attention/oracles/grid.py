@@ -110,6 +110,21 @@ class Variant:
     steps: int = STEPS
 
 
+def sharp(method: str, prompt: int, **params: Any) -> Variant:
+    return Variant(method, tuple(params.items()), sharp=1.5, prompt=prompt)
+
+
+# Last, so that the cases of the others stay what they were.
+BLOCKS = (
+    sharp("rkv", 37, budget=32, buffer=16),
+    sharp("rkv", 20, budget=40, buffer=4, keep_prompt=True),
+    sharp("random", 37, budget=32, every=8),
+    sharp("random", 16, budget=48, every=6, keep_prompt=True, prefix=8),
+    sharp("random", 16, budget=48, every=6, keep_prompt=True, prefix=100),
+    sharp("random", 80, budget=32, every=8, sinks=0, recent=1, seed=7),
+)
+
+
 def variants() -> list[Variant]:
     """The backends of the paper at several budgets."""
     result = [Variant("full")]
@@ -143,7 +158,7 @@ def further_variants() -> list[Variant]:
         steps = 80 if method == "tova" else STEPS
         prompt = params["budget"] - room
         result.append(Variant(method, keeping, sharp=1.5, prompt=prompt, steps=steps))
-    return result
+    return [*result, *BLOCKS]
 
 
 def further(method: str, params: dict[str, Any]) -> Variant:

@@ -84,7 +84,10 @@ def random(draw: Draw) -> attention.Backend:
     sinks, recent = draw(st.integers(0, 4)), draw(st.none() | st.integers(1, 6))
     budget = draw(budgets(max(sinks + (recent or 1), 2)))
     seed = draw(st.integers(0, 1 << 33))
-    return attention.Random(budget=budget, sinks=sinks, recent=recent, seed=seed)
+    every = draw(st.sampled_from((1, 2, 5)))
+    if every > 1:
+        budget += every + 1 + (0 if recent else every)
+    return attention.Random(budget=budget, sinks=sinks, recent=recent, seed=seed, every=every)
 
 
 @st.composite
@@ -110,8 +113,10 @@ def raas(draw: Draw) -> attention.Backend:
 @st.composite
 def rkv(draw: Draw, **fixed: Any) -> attention.Backend:
     budget = draw(budgets(4))
+    window = draw(st.integers(1, budget - budget // 4 - 1))
     drawn = {
-        "window": draw(st.integers(1, budget - budget // 4 - 1)),
+        "window": window,
+        "buffer": draw(st.none() | st.integers(1, max(budget - window - 1, 1))),
         "mix": draw(st.sampled_from((0.0, 0.1, 0.6, 1.0))),
         "kernel": draw(st.sampled_from((1, 3, 7))),
         "threshold": draw(st.sampled_from((0.1, 0.5))),
@@ -152,10 +157,16 @@ def least_room(backend: attention.Backend) -> int:
     least: dict[str, Callable[[], int]] = {
         "raas": lambda: b.page,
         "h2o": lambda: 2 if b.heavy == b.budget // 2 else b.heavy + 1,
-        "random": lambda: 2 if b.recent == max((b.budget - b.sinks) // 2, 1) else max(b.recent, 2),
+        "random": lambda: (
+            b.every + b.recent + 1
+            if b.every > 1
+            else 2
+            if b.recent == max((b.budget - b.sinks) // 2, 1)
+            else max(b.recent, 2)
+        ),
         "tova": lambda: 2,
         "snapkv": lambda: 4 if b.window == min(32, b.budget // 4) else _beside(b.window),
-        "rkv": lambda: _beside(b.window),
+        "rkv": lambda: b.window + b.buffer + 1 if b.buffer else _beside(b.window),
     }
     return least.get(b.name, lambda: 1)()
 

@@ -34,7 +34,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from attention.engines import gpu
 from attention.patching import captured, program
-from tests.waits import Guard
+from tests.waits import Guard, WaitingError
 
 
 class CaptureError(RuntimeError):
@@ -203,8 +203,11 @@ class StandIn:
         self.launch("capture")
         work()  # warms up
         piece, guard = Piece(self, self.device), Guard()
-        with _launches(piece), guard.on(), _Recorder(piece):
-            outputs = work()
+        try:
+            with _launches(piece), guard.on(), _Recorder(piece):
+                outputs = work()
+        except WaitingError as error:
+            raise CaptureError(str(error)) from error
         piece.close(outputs)
         self.pieces.append(piece)
         return piece, outputs

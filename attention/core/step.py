@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -53,6 +54,36 @@ class Occupancy:
             put = devices.put
             self._halves[page] = put(missing, self.device), put(better, self.device)
         return self._halves[page]
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """Rows that are cut together.
+
+    Attributes:
+        rows: which, (R,).
+        size: tokens that each holds, S.
+        most: tokens that each keeps.
+        window: newest tokens whose queries give the scores.
+        queries: these among all remembered, as in `Slots.flat`, oldest first, (R, Hq * window).
+        spared: first tokens of each that stay, (R,).
+    """
+
+    rows: Counts
+    size: int
+    most: int
+    window: int
+    queries: Counts
+    spared: Counts
+
+    def inputs(self, places: int) -> Counts:
+        """Rows, spared tokens, number of the row in the cut and queries of P `places`, P each.
+
+        Behind the rows the last one is repeated.
+        """
+        of = np.minimum(np.arange(places), len(self.rows) - 1)
+        parts = self.rows[of], self.spared[of], of, self.queries[of].reshape(-1)
+        return np.concatenate(parts)
 
 
 class Step:
@@ -141,6 +172,10 @@ class Step:
     def tensor(self, counts: Counts | npt.NDArray[np.bool_] | list[int]) -> Tensor:
         """Host numbers on the device."""
         return devices.put(counts, self.device)
+
+    def inputs(self, cut: Cut) -> Tensor:
+        """What `Layer.shorten` needs of a cut, on the device."""
+        return self.memo(cut, lambda: self.tensor(cut.inputs(len(cut.rows))))
 
     @property
     def past_tokens(self) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import count
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,30 +12,11 @@ from torch import Tensor
 
 from attention.core.kernels import dense
 from attention.core.slots import Slots
-from attention.core.step import Counts, Step
+from attention.core.step import Counts, Cut, Step
 from attention.engines import QKV, gpu
 from attention.errors import InvalidValue, check_int
 from attention.layers.bounded import Bounded
 from attention.layers.layer import Geometry, Layer, Method, fixed
-
-
-class Cut(NamedTuple):
-    """Rows that are cut together.
-
-    Attributes:
-        rows, at: which, on the host and on the device, (R,).
-        most: tokens that each keeps.
-        window: newest tokens whose queries give the scores.
-        queries: these among all remembered, as in `Slots.flat`, oldest first, (R * Hq * window,).
-        spared: first tokens of each that stay, (R, 1, 1); None for none.
-    """
-
-    rows: Counts
-    at: Tensor
-    most: int
-    window: int
-    queries: Tensor
-    spared: Tensor | None
 
 
 class Compressing(Bounded):
@@ -56,12 +36,12 @@ class Compressing(Bounded):
         self.queries = self.slots("queries", (geometry.D,), heads=geometry.Hq, limit=observers)
         self.stored_tokens: Counts = np.zeros(geometry.B, dtype=np.int64)
         self.last_read = self.stored_tokens
-        # Positions before the cut, where the last decode step made one.
-        self.before: Tensor | None = None
 
     @abstractmethod
     def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:
         """What each slot of rows without empty slots is worth, (R, Hkv, S); inf where it must stay.
+
+        It follows from tensors alone: a captured step repeats its operations, numbers included.
 
         Args:
             k: (R, Hkv, S, D), oldest token first.
@@ -111,7 +91,8 @@ class Compressing(Bounded):
         )
         if probs is not None:
             self.learn(probs, step)
-        self.settle(step)
+        for cut in self.settle(step):
+            self.before |= zip(cut.rows.tolist(), self.shorten(cut, step.inputs(cut)), strict=True)
         return out
 
     def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
@@ -123,15 +104,11 @@ class Compressing(Bounded):
     def row_numbers(self, prompts: Counts) -> dict[str, Counts]:  # noqa: ARG002
         return {"stored": self.stored_tokens}
 
-    def settle(self, step: Step) -> bool:
+    def settle(self, step: Step) -> Sequence[Cut]:
         stored_tokens: Counts = self.stored_tokens + 1
-        S = int(stored_tokens.max())
-        self.stored_tokens = self.last_read = stored_tokens
+        self.stored_tokens, self.last_read, self.before = stored_tokens, stored_tokens, {}
         full = step.memo(("full", self.limit), lambda: np.flatnonzero(stored_tokens >= self.limit))
-        self.before = self.position.data[:, :, :S].clone() if len(full) else None
-        if len(full):
-            self.cut(full, step)
-        return bool(len(full))
+        return self.due(full, step) if len(full) else ()
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.check_prompts(step)
@@ -144,9 +121,10 @@ class Compressing(Bounded):
         out = dense(q, keys, values, scaling, last, square, self.geometry.sink_logits)
         if (step.seen > step.prompt).any():
             self.reread(q * scaling, step)
-        self.stored_tokens, self.before = self.stored_tokens + step.new, None
+        self.stored_tokens, self.before = self.stored_tokens + step.new, {}
         for r in np.flatnonzero(self.stored_tokens >= self.limit):
-            self.cut(np.array([r]), step)
+            for cut in self.due(np.array([r]), step):
+                self.shorten(cut, step.inputs(cut))
         for slots in self.per_slot:
             if slots.capacity > self.limit:
                 slots.resize(self.limit)
@@ -189,22 +167,33 @@ class Compressing(Bounded):
         """Memories, and what the new tokens bring to them, (B, Hkv, T, ...)."""
         return ()
 
-    def cut(self, full: Counts, step: Step) -> None:
-        """Keep `target` tokens of these rows, which hold the same number of tokens."""
-        g, S = self.geometry, int(self.stored_tokens[full[0]])
-        self.stored_tokens = self.stored_tokens.copy()
+    def due(self, full: Counts, step: Step) -> Sequence[Cut]:
+        """Count that these rows, of as many tokens each, keep `target`; how they are to be cut."""
         # What is cut follows from lengths, which are the same in all layers.
-        for cut in step.memo(("cuts", type(self), full.tobytes()), lambda: self.cuts(full, step)):
-            shape = (len(cut.rows), g.Hkv, g.G, cut.window, g.D)
-            queries = self.queries.flat.index_select(0, cut.queries).view(shape)
-            keys = self.k.data.index_select(0, cut.at)
-            worth = self.rank(keys if keys.shape[2] == S else keys[:, :, :S], queries, cut.at)
-            if cut.spared is not None:
-                # Nothing of a prompt was ever dropped, so it is in the first slots.
-                slot = torch.arange(S, device=step.device)
-                worth = worth.masked_fill(slot < cut.spared, float("inf"))
-            g.engine.keep_best(self.per_slot, cut.at, worth, cut.most)
+        cuts = step.memo(("cuts", type(self), full.tobytes()), lambda: self.cuts(full, step))
+        self.stored_tokens = self.stored_tokens.copy()
+        for cut in cuts:
             self.stored_tokens[cut.rows] = cut.most
+        return cuts
+
+    def shorten(self, cut: Cut, inputs: Tensor) -> Tensor:
+        g, S = self.geometry, cut.size
+        P = len(inputs) // (3 + g.Hq * cut.window)
+        at, spared, of = inputs[: 3 * P].view(3, P)
+        shape = (P, g.Hkv, g.G, cut.window, g.D)
+        queries = self.queries.flat.index_select(0, inputs[3 * P :]).view(shape)
+        keys = self.k.data.index_select(0, at)
+        worth = self.rank(keys if keys.shape[2] == S else keys[:, :, :S], queries, at)
+        if self.keeps_prompt:
+            # Nothing of a prompt was ever dropped, so it is in the first slots.
+            slot = torch.arange(S, device=at.device)
+            worth = worth.masked_fill(slot < spared[:, None, None], float("inf"))
+        before = self.position.data.index_select(0, at)[:, :, :S]
+        # Of one row all have the same bits: what is written twice is written alike.
+        g.engine.keep_best(self.per_slot, at, worth.index_select(0, of), cut.most)
+        if self.store is not None:
+            self.store.lengths.index_fill_(0, at, cut.most)
+        return before
 
     def cuts(self, full: Counts, step: Step) -> list[Cut]:
         """Rows that are cut together: all of them, or each alone where they are not cut alike."""
@@ -213,17 +202,14 @@ class Compressing(Bounded):
             (self.target(seen, self.limit - prompt), self.window(self.limit - prompt))
             for seen, prompt in zip(step.seen[full].tolist(), prompts.tolist(), strict=True)
         ]
-        every, result = np.arange(len(full)), []
+        every, S, result = np.arange(len(full)), int(self.stored_tokens[full[0]]), []
         places = [every] if len(set(sizes)) == 1 else list(every[:, None])
         for place in places:
             rows, (most, window) = full[place], sizes[place[0]]
             ring = (step.seen[rows, None] - window + np.arange(window)) % max(self.observers, 1)
             heads = (rows[:, None] * self.geometry.Hq + np.arange(self.geometry.Hq))[:, :, None]
-            flat = heads * self.observers + ring[:, None]
-            stays = prompts[place].any()
-            spared = step.tensor(self.spared(prompts[place])[:, None, None]) if stays else None
-            queries = step.tensor(flat.reshape(-1))
-            result.append(Cut(rows, step.tensor(rows), most, window, queries, spared))
+            flat = (heads * self.observers + ring[:, None]).reshape(len(rows), -1)
+            result.append(Cut(rows, S, most, window, flat, self.spared(prompts[place])))
         return result
 
     # Rows
@@ -232,8 +218,8 @@ class Compressing(Bounded):
         super().select(index)
         rows = index.cpu().numpy()
         self.stored_tokens, self.last_read = self.stored_tokens[rows], self.last_read[rows]
-        if self.before is not None:
-            self.before = self.before.index_select(0, index)
+        before, every = self.before, enumerate(rows.tolist())
+        self.before = {r: before[old].clone() for r, old in every if old in before}
 
     def replace(self, rows: Tensor, source: Layer, source_rows: Tensor) -> None:
         super().replace(rows, source, source_rows)
@@ -268,8 +254,8 @@ class Compressing(Bounded):
         return self.position.data[row, :, : int(self.stored_tokens[row])].long()
 
     def read_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
-        position = self.position.data if self.before is None else self.before
-        return position[row, :, : int(self.last_read[row])].long()
+        position = self.before.get(row, self.position.data[row])
+        return position[:, : int(self.last_read[row])].long()
 
 
 def interval(budget: int) -> int:

@@ -17,7 +17,7 @@ from torch import Tensor
 from attention.core.kernels import accumulator, dense, group
 from attention.core.ropes import Rope
 from attention.core.slots import Slots
-from attention.core.step import Counts, Step
+from attention.core.step import Counts, Cut, Step
 from attention.engines import QKV, Engine, TorchEngine, gpu
 from attention.errors import BudgetExceeded, InvalidValue
 
@@ -124,6 +124,8 @@ class Layer(ABC):
         self.state: dict[str, Slots] = {}
         # What the last `step` left on the device, for `settle`.
         self.traces: tuple[Tensor, ...] = ()
+        # Positions that rows held before the last step cut them, (Hkv, S), by row.
+        self.before: dict[int, Tensor] = {}
         # Where the state lies, while it lies where captured steps look for it.
         self.store: gpu.Store | None = None
 
@@ -204,9 +206,20 @@ class Layer(ABC):
         assert self.store is not None
         return self.geometry.engine.step(counts, self.store, q, k, v, scaling)
 
-    def settle(self, step: Step) -> bool:  # noqa: ARG002
-        """Count on the host what `step` did; whether a row now stores other than one token more."""
-        return False
+    def settle(self, step: Step) -> Sequence[Cut]:  # noqa: ARG002
+        """Count on the host what `step` did, and rows that are to be cut; they count as cut."""
+        return ()
+
+    def shorten(self, cut: Cut, inputs: Tensor) -> Tensor:
+        """Cut P rows on the device, as always the same launches; their positions before.
+
+        Args:
+            inputs: `cut.inputs` of P places; of `cut` itself neither rows nor their number is read.
+
+        Returns:
+            (P, Hkv, S).
+        """
+        raise NotImplementedError(self.geometry.method)
 
     def dense(self, step: Step) -> bool:  # noqa: ARG002
         """Whether a layer that chooses reads all in this step; the launches are others then."""

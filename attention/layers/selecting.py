@@ -108,9 +108,9 @@ class Selecting(KeepAll):
         """Store the new token, and the pages to read as `gpu.Pages` has them; Nones where dense."""
         raise NotImplementedError(self.geometry.method)
 
-    def settle(self, step: Step) -> bool:
+    def settle(self, step: Step) -> tuple[()]:
         self._chosen, self.pages_then = None, self.begun_pages(step)
-        return False
+        return ()
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         g = self.geometry

@@ -130,9 +130,9 @@ class InfLLMLayer(Layer):
         pages = gpu.Pages(far_k, far_v, table, read, parts.block, parts.n_init, turn)
         return gpu.attend(counts, self.store, q, k, v, scaling, pages)
 
-    def settle(self, step: Step) -> bool:  # noqa: ARG002
+    def settle(self, step: Step) -> tuple[()]:  # noqa: ARG002
         self._chosen = None
-        return False
+        return ()
 
     # Decode
 

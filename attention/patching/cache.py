@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ from transformers import Cache
 
 from attention.core import devices
 from attention.core.compiling import changing_state, uncompiled
-from attention.core.step import Counts, Step
+from attention.core.step import Counts, Cut, Step
 from attention.engines import gpu, select
 from attention.errors import InvalidValue, check_int
 from attention.layers.layer import Geometry, Layer, Method
@@ -418,14 +418,30 @@ class AttentionCache(StateCache):
         counts.dense = all(layer.dense(step) for layer in self.layers)
         return counts
 
-    def close_step(self, step: Step, traces: Sequence[tuple[Tensor, ...]]) -> None:
-        """The step has been launched, and left `traces`: every row has one token more."""
-        self._step, moved = step, False  # until all is counted
+    def close_step(
+        self,
+        step: Step,
+        traces: Sequence[tuple[Tensor, ...]],
+        shorten: Callable[[Cut, Sequence[Layer]], Sequence[Tensor] | None] = lambda *_: None,
+    ) -> None:
+        """The step has been launched, and left `traces`: every row has one token more.
+
+        Args:
+            shorten: `Layer.shorten` of several layers at once; None where it cannot.
+        """
+        self._step = step  # until all is counted
+        due: dict[Cut, list[Layer]] = {}
         for layer, trace in zip(self.layers, traces, strict=True):
             layer.traces = trace
-            moved |= layer.settle(step)
-        self._rows = self._rows.after(step, True)
-        self._written = None if moved else self._rows
+            for cut in layer.settle(step):
+                due.setdefault(cut, []).append(layer)
+        for cut, layers in due.items():
+            before = shorten(cut, layers)
+            if before is None:
+                before = [layer.shorten(cut, step.inputs(cut)) for layer in layers]
+            for layer, positions in zip(layers, before, strict=True):
+                layer.before |= zip(cut.rows.tolist(), positions, strict=False)
+        self._written = self._rows = self._rows.after(step, True)
         self.columns += 1
         self._step = None
 

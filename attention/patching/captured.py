@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
@@ -20,11 +20,22 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from attention.engines.gpu import DeviceCounts
+from attention.core import devices
+from attention.core.slots import whole
+from attention.core.step import Cut
+from attention.engines.gpu import DeviceCounts, power_of_two
 from attention.errors import InvalidValue
+from attention.layers.layer import Layer, fixed
 from attention.patching.attention_op import CALL, constants
 from attention.patching.cache import AttentionCache
-from attention.patching.decode_step import DecodeStep, NotCompiled, Then, probe, quiet
+from attention.patching.decode_step import (
+    CompileWarning,
+    DecodeStep,
+    NotCompiled,
+    Then,
+    probe,
+    quiet,
+)
 from attention.patching.program import Program
 
 # Before a capture its work runs so often as it is: libraries set themselves up in a first run.
@@ -118,6 +129,15 @@ class _Region(NamedTuple):
     values: dict[str, Tensor]
 
 
+class _Cutting(NamedTuple):
+    """A captured cut: its graph, what it reads, `Cut.inputs`, positions before, and the state."""
+
+    graph: Graph
+    inputs: Tensor
+    before: list[Tensor]
+    state: list[Tensor]
+
+
 _Regions = dict[tuple[int, bool, Then | None], _Region]
 
 
@@ -138,6 +158,9 @@ class CapturedStep(DecodeStep):
         self.seconds, self.states, self.graphs, self.fuses = 0.0, states, graphs, False
         self._program, self._model = Program(model, states), weakref.ref(model)
         self._regions: WeakKeyDictionary[DeviceCounts, _Regions]
+        self._cuttings: WeakKeyDictionary[DeviceCounts, dict[Hashable, _Cutting]]
+        self._cuttings = WeakKeyDictionary()
+        self._uncut: set[type[Layer]] = set()  # whose cuts cannot be captured
         self._stream: Any = None
         self._lock = threading.Lock()
         self._bind()
@@ -192,8 +215,10 @@ class CapturedStep(DecodeStep):
                 raise
             region.ids[:B].copy_(ids)
             region.graph.replay()
-            cache.close_step(step, _copied(region.traces))
-            return [output[:B].clone() for output in region.outputs]
+            outputs = [output[:B].clone() for output in region.outputs]
+            # Behind the copies: a graph that cuts rows may write where outputs lie.
+            cache.close_step(step, _copied(region.traces), partial(self._shorten, counts))
+            return outputs
 
     def _region(
         self, cache: AttentionCache, counts: DeviceCounts, rows: int, then: Then | None = None
@@ -260,6 +285,45 @@ class CapturedStep(DecodeStep):
             warnings.warn(f"steps are captured and not compiled: {reason}", stacklevel=2)
             return False
         return True
+
+    def _shorten(
+        self, counts: DeviceCounts, cut: Cut, layers: Sequence[Layer]
+    ) -> Sequence[Tensor] | None:
+        """Cut rows of layers by one graph; None where their cuts cannot be captured."""
+        places, method = power_of_two(len(cut.rows), 1), type(layers[0])
+        every = tuple(layer.geometry.index for layer in layers)
+        key = (places, cut.size, cut.most, cut.window, every)
+        cuttings = self._cuttings.setdefault(counts, {})
+        if key not in cuttings:
+            if method in self._uncut:
+                return None
+            try:
+                cuttings[key] = self._capture_cut(cut, layers, places)
+            except RuntimeError as error:
+                self._uncut.add(method)
+                reason = f"{method.__name__}.rank runs as it is: {NotCompiled.because(error)}"
+                warnings.warn(reason, CompileWarning, stacklevel=2)
+                return None
+        cutting = cuttings[key]
+        cutting.inputs.copy_(devices.put(cut.inputs(places), counts.device))
+        cutting.graph.replay()
+        return _copied([tuple(cutting.before)])[0]
+
+    def _capture_cut(self, cut: Cut, layers: Sequence[Layer], places: int) -> _Cutting:
+        inputs = devices.put(0 * cut.inputs(places), layers[0].geometry.device)
+        every = [slots for layer in layers for slots in layer.state.values()]
+        written = fixed(*every)
+        written += [layer.store.lengths for layer in layers if layer.store is not None]
+        first = [x[:1].clone() for x in written]  # warming up cuts the first row
+        with whole(every) as state:
+            try:
+                graph, before = self.graphs.capture(
+                    lambda: [layer.shorten(cut, inputs) for layer in layers]
+                )
+            finally:
+                for x, row in zip(written, first, strict=True):
+                    x[:1].copy_(row)
+        return _Cutting(graph, inputs, before, state)
 
 
 def _copied(traces: Sequence[tuple[Tensor, ...]]) -> Sequence[tuple[Tensor, ...]]:

@@ -9,6 +9,7 @@ from typing import Any
 from attention import AttentionCache
 from attention.patching.captured import GRAPHS, padded
 from attention.patching.compiled import compiled
+from attention.patching.decode_step import CompileWarning as CompileWarning
 from attention.patching.decode_step import DecodeStep, NotCompiled
 from lil.decoding.options import DecodeOptions, Request
 
@@ -17,10 +18,6 @@ from lil.decoding.options import DecodeOptions, Request
 COSTS = {"cuda": (15.0, 0.0, 4.5e-5), "cpu": (10.0, 1.0, 4e-4)}
 # Making a step has to pay this often: output may end far before its cap.
 _TIMES = 4
-
-
-class CompileWarning(UserWarning):
-    """Steps were to be compiled and are not, with the reason."""
 
 
 def pays(layers: int, steps: float, margin: float = _TIMES, device: str = "cpu") -> bool:

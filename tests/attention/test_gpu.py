@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -17,13 +19,14 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 import attention
 import lil
 from attention.core.kernels import dense_with_mass
 from attention.engines import ENGINES, gpu
 from attention.engines.gpu import interpreted
+from attention.methods.snapkv import SnapKVLayer
 from attention.patching import program
 from attention.patching.captured import padded
 from attention.patching.compiled import compiled
@@ -34,7 +37,7 @@ from lil.decoding.loop import DecodeLoop
 from lil.penalties import lz
 from tests.attention.interpreting import ORDERS, interpreting
 from tests.attention.oracles.decode_query import attended
-from tests.graphs import on_a_cpu
+from tests.graphs import Piece, on_a_cpu
 from tests.lil.penalty_cases import build as penalty
 from tests.lil.tiny_models import WORDS, build_model, build_tokenizer, near, requests_of
 from tests.waits import Guard, watched
@@ -517,10 +520,10 @@ FREE = {"empty", "new_empty", "view", "_unsafe_view", "alias", "slice", "select"
 class _Operations(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
-        self.names: set[str] = set()
+        self.names: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(func.overloadpacket.__name__)
+        self.names[func.overloadpacket.__name__] += 1
         return func(*args, **(kwargs or {}))
 
 
@@ -548,11 +551,70 @@ def test_a_layer_is_always_the_same_launches_and_nothing_else(backend: Any) -> N
             started.clear()
             with mock.patch.object(gpu, "launch", launch), Guard().on(), _Operations() as ran:
                 layer.step(q, k, v, 0.5, counts)
-            assert ran.names <= FREE
+            assert ran.names.keys() <= FREE
             assert seen.setdefault(counts.dense, [*started]) == started
             cache.close_step(forward, [x.traces for x in cache.layers])
         assert cache.counts is counts
     assert len(seen[min(seen)]) == LAUNCHES.get(backend.name, 2)
+
+
+CUTTING = (attention.SnapKV(budget=17), attention.RKV(budget=18), attention.RaaS(budget=16, page=4))
+
+
+@each(CUTTING, 0)
+def test_a_step_that_cuts_rows_replays_one_graph_more(backend: Any, monkeypatch: Any) -> None:
+    """And launches two copies, of what it reads and of positions, in any number of layers."""
+    replay = Piece.replay
+
+    def unseen(piece: Piece) -> None:
+        with _disable_current_modes():
+            replay(piece)
+
+    monkeypatch.setattr(Piece, "replay", unseen)
+    with captured(replace(backend, keep_prompt=False), layers=3) as both:
+        graphs, steps, ids = both.step.graphs, dict[int, list[Counter[str]]](), both.newest[:, None]
+        for _ in range(24):
+            graphs.launches.clear()
+            with _Operations() as ran:
+                both.step(both.cache, ids, ids)
+            if ("capture", graphs.current) not in graphs.launches:
+                steps.setdefault(len(graphs.launches), []).append(ran.names)
+    plain = steps[1][0]
+    assert all(names == plain for names in steps[1])
+    more = [{name: n for name, n in (names - plain).items()} for names in steps[2]]
+    assert len(more) > 4
+    print(more)
+    assert 0
+
+
+def test_rows_cut_at_once_may_keep_other_numbers() -> None:
+    """Two rows of as many tokens, of whose prompts one is longer."""
+    with captured(attention.RKV(budget=40, keep_prompt=True), layers=1) as both:
+        both.leave([0])
+        both.arrive([15], steps=12)
+        both.decode(15)
+
+
+class Asking(SnapKVLayer):
+    """Its rank asks the device for a number."""
+
+    on_device = True
+
+    def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:
+        return super().rank(k, q, rows) * (1 + 0 * float(q.sum()))
+
+
+class AskingSnapKV(attention.SnapKV):
+    layer_class = Asking
+
+
+def test_a_cut_that_cannot_be_captured_runs_and_is_named() -> None:
+    with (
+        pytest.warns(CompileWarning, match=r"Asking.rank runs as it is: .*__float__") as warned,
+        captured(AskingSnapKV(budget=17), layers=2) as both,
+    ):
+        both.decode(9)
+    assert len(warned) == 1
 
 
 SAMPLED = {"temperature": 0.9, "top_k": 40, "top_p": 0.95}

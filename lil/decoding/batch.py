@@ -60,8 +60,9 @@ class Flight:
         if self._there is not None:
             self._there.synchronize()
         tokens: list[int] = self._tokens.tolist()
-        for row, token in zip(self.rows, tokens, strict=True):
-            if token < 0 and row.finish is None:
+        if min(tokens) < 0:
+            pairs = zip(self.rows, tokens, strict=True)
+            if any(token < 0 and row.finish is None for row, token in pairs):
                 raise NotFiniteError
         cost = None if self._stats is None else StepCost.of(self._stats)
         return StepResult(self.rows, tokens, cost, self._states)

@@ -33,14 +33,17 @@ class _Memories:
         # The loop's scores are its own, so nothing needs a copy of them.
         self._penalties = [p.in_place() for p in penalties if not p.neutral]
         self._memories: list[Any] = []
-        self._rows: list[tuple[Lane, int, int]] = []
+        self._rows: list[Lane] = []
+        self._tokens: list[int] = []
 
     def _goes_on(self, rows: Sequence[Lane]) -> bool:
         """Whether these are the last call's rows, with one token more each."""
-        due = [(lane, tokens + 1, dropped) for lane, tokens, dropped in self._rows]
-        self._rows = [(row, len(row.new_ids) + row.unread, len(row.dropped)) for row in rows]
+        # A token that is dropped makes it fewer by two, which no other token makes up for.
+        tokens = [len(row.new_ids) - len(row.dropped) + row.unread for row in rows]
         # Lanes have no equality of their own: these are the same ones.
-        return self._rows == due
+        same = self._rows == rows and [n + 1 for n in self._tokens] == tokens
+        self._rows, self._tokens = list(rows), tokens
+        return same
 
     def _begun(self, rows: Sequence[Lane], device: torch.device, vocabulary: int) -> list[Any]:
         """Memories of all tokens that the host has seen."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -51,12 +52,22 @@ class Observers:
             probe.update(pieces[-1:])
         self._readers += self._probes
 
-    def judge(self, piece: bytes) -> tuple[Verdict, Action] | None:
-        """Show everyone the newest token; the first detector's verdict and its action."""
+    @property
+    def patience(self) -> float:
+        """How many of the next tokens bring no verdict; infinite where none will come any more."""
+        waiting = [watcher.patience for watcher, _ in self._judges if not watcher.done]
+        return 0 if self._probes else min(waiting, default=math.inf)
+
+    def judge(self, pieces: Sequence[bytes]) -> tuple[Verdict, Action] | None:
+        """Show everyone the newest tokens, `patience` and one more at most.
+
+        Returns:
+            The first detector's verdict and its action.
+        """
         for probe in self._probes:
-            probe.update([piece])
+            probe.update(pieces[-1:])  # the others are from before it came
         for watcher, action in self._judges:
-            verdict = watcher.update([piece])
+            verdict = watcher.update(pieces)
             if verdict is not None:
                 return self._placed(verdict), action
         return None
@@ -150,7 +161,7 @@ class Lane:
         self.prompt_ids = tuple(request.prompt_ids)
         self.new_ids: list[int] = []
         self.unread = 0  # tokens chosen behind these, at which the host has not looked
-        self.pieces: list[bytes] = []
+        self._pieces: list[bytes] = []
         self.dropped: list[int] = []  # decoded, then chopped off
         self.finish: str | None = None
         self.evidence: Mapping[str, object] | None = None
@@ -161,7 +172,9 @@ class Lane:
         self.started_at = 0.0  # the batch's decode seconds when this row joined
         self._cap = request.max_new_tokens or shared.options.max_new_tokens
         self._queued: deque[int] = deque()  # tokens that come next, whatever is sampled
-        self._limit: int | None = None  # most tokens of the output, after an action
+        self._limit = math.inf  # most tokens of the output, after an action
+        self._shown = 0  # tokens that the watchers have seen
+        self.calm = 0.0  # next tokens at which only an `eos` can change anything
         options = shared.options
         self.prompt_bytes = b"".join(shared.table[i] for i in self.prompt_ids)
         self._observers = Observers(options.detectors, self.prompt_bytes)
@@ -174,6 +187,7 @@ class Lane:
         self._force(request.forced)
         self.reused = len(self.new_ids)
         self._observers.probe(options.probes, self.pieces, request.signals)
+        self.calm = 0
         # What must be read before the next token can be chosen; a row's last token never is.
         read = self.new_ids if self.finish is None else self.new_ids[:-1]
         self.prefix = (*self.prompt_ids, *read)
@@ -188,8 +202,7 @@ class Lane:
             if self.finish is not None:
                 return
             self.draw()
-            self.append(token)
-            self.judge()
+            self.take(token)
             if self.check_due:
                 self._measure_text()
 
@@ -197,6 +210,13 @@ class Lane:
     def positions(self) -> int | None:
         """Of the model, in tokens."""
         return self._shared.positions
+
+    @property
+    def pieces(self) -> list[bytes]:
+        """Bytes of the tokens kept."""
+        table = self._shared.table
+        self._pieces += [table[token] for token in self.new_ids[len(self._pieces) :]]
+        return self._pieces
 
     @property
     def decoded(self) -> int:
@@ -231,29 +251,25 @@ class Lane:
         self._observers.see(states, place)
 
     def take(self, sampled: int) -> int:
-        """The next token, of a cue if any is left, else the sampled one; appended."""
+        """The next token, of a cue if any is left, else the sampled one.
+
+        It may end the row: `eos` comes first, then the cap, then a verdict.
+        """
         token = self._queued.popleft() if self._queued else sampled
-        self.append(token)
-        return token
-
-    def take_given(self) -> None:
-        """The next token, a given one, where no scores wait for it."""
-        self.append(self._queued.popleft())
-
-    def append(self, token: int) -> None:
         self.new_ids.append(token)
-        self.pieces.append(self._shared.table[token])
-
-    def judge(self) -> None:
-        """Whether the newest token ends this row: `eos` first, then the cap, then a verdict."""
-        if self.new_ids[-1] in self._shared.eos:
+        tokens, every = len(self.new_ids), self._shared.options.check_every
+        left = min(self._cap - self.decoded, self._limit - tokens)
+        if token in self._shared.eos:
             self.finish = "eos"
-        elif self.decoded >= self._cap or len(self.new_ids) == self._limit:
+        elif left <= 0:
             self.finish = "length"
         else:
-            conclusion = self._observers.judge(self.pieces[-1])
+            conclusion = self._observers.judge(self.pieces[self._shown :])
+            self._shown, patience = tokens, 0 if self._queued else self._observers.patience
+            self.calm = min(left - 1, patience, every - 1 - tokens % every)
             if conclusion is not None:
                 self._conclude(*conclusion)
+        return token
 
     def _conclude(self, verdict: Verdict, action: Action) -> None:
         """End here, or leave it to the loop to act: what the model holds may have to change."""
@@ -311,6 +327,7 @@ class Lane:
         else:
             self._observers.off(cut)
         self.drop(cut)
+        self._shown, self.calm = cut, 0
         self._queued.extend(self._shared.cues[cue] if cue else ())
         if tokens is not None:
             self._limit = cut + len(self._queued) + tokens
@@ -330,7 +347,7 @@ class Lane:
         if cut == len(self.new_ids):
             return
         self.dropped += self.new_ids[cut:]
-        del self.new_ids[cut:], self.pieces[cut:]
+        del self.pieces[cut:], self.new_ids[cut:]
         self.costs = [cost for cost in self.costs if cost.tokens <= cut]
         curve = [point for point in self.curve if (point[0] or 0) <= cut]
         self._begin_meter()

@@ -132,7 +132,7 @@ class Ledger:
         """Places for more rows, behind the others."""
         self.append(np.zeros((len(Totals._fields), rows)))
 
-    def read(self) -> list[Totals[float]]:
-        """Every row's totals as numbers."""
-        columns: list[list[float]] = self._table.T.tolist()
+    def read(self, places: Sequence[int]) -> list[Totals[float]]:
+        """These rows' totals as numbers."""
+        columns: list[list[float]] = self._table.T[places].tolist() if places else []
         return [Totals(*column) for column in columns]

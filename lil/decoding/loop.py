@@ -62,6 +62,7 @@ class DecodeLoop:
         self.sampler = Sampler(options.temperature, options.top_k, options.top_p)
         watching = (*options.detectors, *options.probes)
         self.blocks = sorted({block for detector in watching for block in detector.blocks})
+        self.reading = any(detector.signals for detector in watching)
         self.queue = deque(enumerate(requests))
         self.places = min(options.batch_size, len(requests))
         self.sparse: Batch  # under the backend
@@ -70,8 +71,8 @@ class DecodeLoop:
         self.step: DecodeStep | None = None
         self.tokens_done = 0
         # Steps launched before the host looks at what an earlier one chose.
-        acts = any(not detector.action.ends for detector in options.detectors)
-        self.lag = 0 if acts or devices.is_synchronous(model.device) else 1
+        self.acts = any(not detector.action.ends for detector in options.detectors)
+        self.lag = 0 if self.acts or devices.is_synchronous(model.device) else 1
         config = model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self._kv_heads: int = heads
@@ -167,26 +168,35 @@ class DecodeLoop:
     def _take(self, batch: Batch, result: StepResult, newcomers: bool) -> None:
         """Append a step's tokens, show them to who watches, and note what they cost."""
         batch.charge(result)
-        going = []
-        for place, (row, token) in enumerate(zip(result.rows, result.tokens, strict=True)):
+        if self.reading:
+            for place, row in enumerate(result.rows):
+                if newcomers or row.finish is None:
+                    row.see(result.states, place)  # of the token just read
+        # A given prefix may have ended a newcomer already.
+        busy = [row for row in result.rows if newcomers and row.finish is not None]
+        eos, tells = self.shared.eos, self.callbacks.token is not None
+        for row, token in zip(result.rows, result.tokens, strict=True):
             row.unread -= 1
-            if newcomers or row.finish is None:
-                row.see(result.states, place)  # of the token just read, if a detector wants it
-                going.append(row)
-            if row.finish is None:  # a given prefix may have ended a newcomer already
-                self.tokens_done += 1
-                taken = row.take(token)
-                if taken != token:  # a cue's token takes its place
-                    batch.newest[row.place] = taken
-                row.judge()  # detectors; `eos` beats the cap, the cap beats a verdict
-                self._tell(row, taken)
-        self._check(batch, [row for row in going if row.check_due])
-        if not self.lag:
-            self._remember(batch, going)
+            if row.finish is not None:
+                continue
+            self.tokens_done += 1
+            if row.calm and token not in eos:
+                row.calm -= 1
+                row.new_ids.append(token)
+            else:
+                busy.append(row)
+                if row.take(token) != token:  # a cue's token takes its place
+                    batch.newest[row.place] = row.new_ids[-1]
+            if tells:
+                self._tell(row)
+        self._check(batch, [row for row in busy if row.check_due])
+        if self.acts:
+            self._remember(batch, result.rows)
 
-    def _tell(self, row: Lane, token: int) -> None:
+    def _tell(self, row: Lane) -> None:
         """Show a row's newest token to the caller's callback, without the text of an `eos`."""
         if self.callbacks.token is not None:
+            token = row.new_ids[-1]
             piece = b"" if row.finish == "eos" else self.shared.table[token]
             self.callbacks.token(row.index, token, piece)
 
@@ -284,10 +294,8 @@ class DecodeLoop:
         return widened(output.logits[:, -1])
 
     def _check(self, batch: Batch, rows: Sequence[Lane]) -> None:
-        if rows:
-            totals = batch.ledger.read()
-            for row in rows:
-                row.check(totals[row.place], batch.seconds - row.started_at)
+        for row, totals in zip(rows, batch.ledger.read([row.place for row in rows]), strict=True):
+            row.check(totals, batch.seconds - row.started_at)
 
     # What follows a verdict
 
@@ -323,9 +331,8 @@ class DecodeLoop:
         if self.callbacks.action is not None and row.acted is not None:
             self.callbacks.action(row.index, row.acted)
         if not due.cut:  # the prompt has been read, and the cue's first token comes next
-            row.take_given()
-            row.judge()
-            self._tell(row, row.new_ids[-1])
+            row.take(0)
+            self._tell(row)
         batch.newest[row.place] = row.new_ids[-1]
         leaves = due.action.dense and row.finish is None
         if leaves:
@@ -340,7 +347,7 @@ class DecodeLoop:
     ) -> Generator[tuple[int, Trace], None, list[int]]:
         """Act where a detector fired; the traces of rows that ended, then the free places."""
         free, ended = [], []
-        for row in list(rows):
+        for row in [row for row in rows if row.due is not None or row.finish is not None]:
             place = row.place
             left = row.due is not None and self._act(batch, row, row.due)
             if row.finish is not None:

@@ -41,6 +41,8 @@ class Reuse:
 
     def added_to(self, own: Cost) -> Cost:
         """What the row's own steps cost and the spared ones would have."""
+        if not self.tokens:
+            return own
         generated, cache_bytes, spared = own.tokens, own.cache_bytes, self.key_sum(own.tokens)
         if generated <= self.tokens:
             cache_bytes = self.bytes_per_token * (self.prompt + generated - 1)

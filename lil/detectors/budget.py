@@ -49,6 +49,10 @@ class Budget(Detector):
 class Spending(Watcher[Budget]):
     """Counts."""
 
+    @property
+    def patience(self) -> int:
+        return max(0, self.detector.tokens - self.tokens - 1)
+
     def push(self, piece: bytes) -> Verdict | None:  # noqa: ARG002
         if self.tokens < self.detector.tokens:
             return None

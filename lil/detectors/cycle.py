@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -89,19 +90,30 @@ class Repeats(Watcher[Cycle]):
         self.holding: dict[int, int] = {}
         self.longest = max(cycle.max_period, cycle.long_period)
         self.looks = _looks(cycle, self.longest)
+        self.every = min(every for every, _ in self.looks)
 
-    def push(self, piece: bytes) -> Verdict | None:
-        newest = self.newest
-        token = self.ids.setdefault(piece, len(self.ids))
-        newest.append(token)
+    @property
+    def patience(self) -> int:
+        """Up to the next look, or to where a period has held for long enough in any text."""
+        tokens, holding = self.tokens, self.holding.items()
+        due = [_needed(period, self.detector) - tokens + since for period, since in holding]
+        return max(0, min(self.every - tokens % self.every, *due, self.every) - 1)
+
+    def absorb(self, pieces: Sequence[bytes]) -> None:
+        newest, more, ids = self.newest, len(pieces), self.ids
         if len(newest) > 4 * self.longest:
             del newest[: -2 * self.longest]
+        newest += [ids.setdefault(piece, len(ids)) for piece in pieces]
         if self.holding:
+            latest = newest[-more:]
             self.holding = {
                 period: since
                 for period, since in self.holding.items()
-                if newest[-1 - period] == token
+                if newest[-more - period : -period] == latest
             }
+
+    def push(self, piece: bytes) -> Verdict | None:
+        self.absorb((piece,))
         for every, periods in self.looks:
             if not self.tokens % every:
                 self._look(periods, every)

@@ -103,6 +103,13 @@ class Growth(Watcher[Guardian]):
         self.size = self.meter.size()
         self.pending: list[bytes] = []
 
+    @property
+    def patience(self) -> int:
+        return self.detector.f - len(self.pending) - 1
+
+    def absorb(self, pieces: Sequence[bytes]) -> None:
+        self.pending += pieces
+
     def push(self, piece: bytes) -> Verdict | None:
         self.pending.append(piece)
         if len(self.pending) < self.detector.f:

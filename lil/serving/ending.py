@@ -118,7 +118,7 @@ class Ending:
             if token in self.limits.ends or self.seen >= self.limits.most:
                 self._observers = None  # the request ends here, whatever is forced
             if self._observers is not None and verdict is None and self.seen < self._most:
-                verdict = self._observers.judge(piece)
+                verdict = self._observers.judge([piece])
         if self._observers is None or verdict is None or self.reason is not None:
             return None
         return self._act(self._observers, *verdict)

@@ -215,20 +215,31 @@ class Watcher(ABC, Generic[D]):
         value: object = pieces
         if isinstance(value, (bytes, str)):
             raise InvalidValue("pieces", pieces, "a list with the bytes of each token")
-        tracker, newest = self.tracker, self.tracker.newest
-        for piece in pieces:
-            if self.verdict is not None or tracker.over:
-                break
-            newest.append(piece)  # as `RegionTracker.step`, without a call
-            if (_GREATER in piece or _BRACKET in piece) and tracker.look():
-                break
-            self.tokens += 1
-            if tracker.counts:
-                answer: object = self.push(piece)
-                if not isinstance(answer, (Verdict, NoneType)):
-                    allowed = "a lil.Verdict from `push`, or None"
-                    raise InvalidValue(self.detector.name, answer, allowed)
-                self.verdict = answer
+        tracker, newest, at = self.tracker, self.tracker.newest, 0
+        while at < len(pieces) and not self.done:
+            many = max(self.patience, 1) if len(pieces) - at > 1 else 1
+            part = pieces[at : at + many]
+            at += len(part)
+            if len(part) > 1 and tracker.counts:
+                text = b"".join(part)
+                if _GREATER not in text and _BRACKET not in text:
+                    newest.extend(part)
+                    self.tokens += len(part)
+                    self.absorb(part)
+                    continue
+            for piece in part:
+                newest.append(piece)  # as `RegionTracker.step`, without a call
+                if (_GREATER in piece or _BRACKET in piece) and tracker.look():
+                    break
+                self.tokens += 1
+                if tracker.counts:
+                    answer: object = self.push(piece)
+                    if not isinstance(answer, (Verdict, NoneType)):
+                        allowed = "a lil.Verdict from `push`, or None"
+                        raise InvalidValue(self.detector.name, answer, allowed)
+                    self.verdict = answer
+                    if answer is not None:
+                        break
         return self.verdict
 
     @property
@@ -239,6 +250,17 @@ class Watcher(ABC, Generic[D]):
     @abstractmethod
     def push(self, piece: bytes) -> Verdict | None:
         """See the next token, the `tokens`-th; the verdict if it brings one."""
+
+    @property
+    def patience(self) -> int:
+        """How many of the next tokens bring no verdict, whatever they are; 0 where unknown.
+
+        They may be shown later, together with the token behind them.
+        """
+        return 0
+
+    def absorb(self, pieces: Sequence[bytes]) -> None:
+        """See tokens that bring no verdict, at most `patience`; they are in `tokens` already."""
 
     def returns(self) -> Sequence[int]:
         """Numbers of generated tokens that a coming verdict may cut or rewind to.

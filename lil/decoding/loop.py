@@ -271,7 +271,7 @@ class DecodeLoop:
         self.hidden.here_only()  # the model's hooks are for prompts then
         ids = batch.newest[:, None]
         # A graph has positions of its own; those of the host would have to be brought there.
-        positions = ids if self.step.follows(batch.cache) else batch.cache.seen[:, None]
+        positions = ids if then or self.step.follows(batch.cache) else batch.cache.seen[:, None]
         try:
             return self.step.followed(batch.cache, ids, positions, then)
         except NotCompiled as error:  # not for so many rows, or not any more

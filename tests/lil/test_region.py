@@ -88,6 +88,21 @@ def test_a_verdict_before_the_end_is_that_of_the_thinking_by_itself(
     assert cut.verdict == alone
 
 
+@given(
+    st.lists(st.sampled_from([*LOOP[:4], b"<think>", END]), max_size=40), st.sampled_from([*QUICK])
+)
+def test_a_verdict_comes_no_later_where_tokens_wait(head: list[bytes], name: str) -> None:
+    text, at = [*head, *LOOP], 0
+    whole, waits = watched(QUICK[name]), watched(QUICK[name])
+    for piece in text:
+        whole.update([piece])
+    while not waits.done and at < len(text):
+        at += (size := waits.patience + 1)
+        waits.update(text[at - size : at])
+    assert waits.verdict == whole.verdict
+    assert whole.verdict is None or at == whole.verdict.step
+
+
 def test_more_repetition_is_asked_for_where_no_thinking_goes_on() -> None:
     for detector in (lil.Cycle(), lil.Recurrence()):
         thinking = detector.watch(b"<think>").update(LOOP)

@@ -21,6 +21,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from attention.contract import Full
 from attention.contract.backend import Backend
+from attention.core.devices import free_memory
 from attention.core.kernels import prompt_attention_left_out
 from attention.engines import select
 from attention.errors import InvalidValue, check_choice, check_int
@@ -198,13 +199,6 @@ def seconds(work: Callable[[], object], device: str) -> float:
     work()
     wait()
     return time.perf_counter() - started
-
-
-def free_memory(device: str) -> int:
-    """Free bytes of the device."""
-    if device.startswith("cuda"):
-        return int(torch.cuda.mem_get_info(device)[0])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def conditions() -> dict[str, Any]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from attention.errors import InvalidValue
+
+_MEMORY = Path("/proc/meminfo")  # Linux's
 
 
 def is_synchronous(device: torch.device) -> bool:
@@ -17,6 +22,18 @@ def is_synchronous(device: torch.device) -> bool:
     Callers name the module, `devices.is_synchronous`, so that a test can treat a CPU otherwise.
     """
     return device.type == "cpu"
+
+
+def free_memory(device: torch.device | str) -> int:
+    """Bytes that tensors can still take there, those that torch keeps for later ones included."""
+    device = torch.device(device)
+    if device.type == "cuda":
+        idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + idle
+    if device.type != "cpu" or not _MEMORY.exists():
+        raise InvalidValue("device", str(device), "one whose free memory is known: cuda, Linux's")
+    numbers = dict(line.split()[:2] for line in _MEMORY.read_text().splitlines())
+    return 1024 * int(numbers["MemAvailable:"])
 
 
 def put(numbers: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:

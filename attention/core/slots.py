@@ -42,6 +42,8 @@ class Slots:
         limit: int | None = None,
     ) -> None:
         self.fill, self.unit, self.multiple, self.limit = fill, unit, multiple, limit
+        # Tokens to which rows will grow, where that is known: C is doubled no further.
+        self.expected = 0
         self.data = torch.full((rows, heads, 0, *tail), fill, dtype=dtype, device=device)
         # What `data` is the first rows of, where it must not move.
         self.fixed: Tensor | None = None
@@ -74,6 +76,22 @@ class Slots:
         """What an empty slot holds, (...)."""
         return self.data.new_full(self.data.shape[3:], self.fill)
 
+    def size(self, tokens: int) -> int:
+        """C that holds so many tokens of a row."""
+        size = -(-tokens // self.unit)
+        if self.limit is not None:
+            size = min(size, self.limit)
+        return -(-size // self.multiple) * self.multiple
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of a token of a row, rounded up."""
+        return -(-self.data.shape[1] * self.width // self.unit)
+
+    def row_bytes(self, tokens: int) -> int:
+        """Bytes of a row for which so many tokens are reserved."""
+        return self.data.shape[1] * self.size(tokens) * self.width
+
     def fit(self, tokens: int) -> None:
         """Make room for this many tokens in every row."""
         self.fit_slots(-(-tokens // self.unit))
@@ -82,6 +100,8 @@ class Slots:
         if slots <= self.capacity:
             return
         size = max(slots, 2 * self.capacity, SMALLEST // self.unit)
+        if self.expected:
+            size = max(slots, min(size, self.size(self.expected)))
         if self.limit is not None:
             size = max(slots, min(size, self.limit))
         self.resize(-(-size // self.multiple) * self.multiple)
@@ -91,10 +111,7 @@ class Slots:
 
         It moves only where rows or tokens become more than that.
         """
-        size, old = -(-tokens // self.unit), self.data
-        if self.limit is not None:
-            size = min(size, self.limit)
-        size = -(-size // self.multiple) * self.multiple
+        size, old = self.size(tokens), self.data
         self.fixed = old.new_full((rows, old.shape[1], size, *old.shape[3:]), self.fill)
         self.data, self._flat = self.fixed[: len(old)], None  # a view would hold the old memory
         self.data[:, :, : old.shape[2]] = old[:, :, :size]

@@ -28,15 +28,13 @@ from attention.patching.rows import (
     row_index,
     taken_over,
 )
-from attention.patching.session import Session
+from attention.patching.session import Session, capacity
 from attention.patching.stats import CacheStats, RowStats, cache_stats, row_stats
 
 # Marks the keys a cache returns, so that the attention function finds the cache without globals.
 TAG = "_lil_attention_cache"
 # What a patched model's config calls its attention.
 ATTENTION = "lil_attention"
-# Reserved capacities are multiples of so many tokens.
-_CAPACITY_UNIT = 256
 # Behind so many forwards of several tokens between steps keys are left where they are.
 _MOST_RELEASES = 4
 
@@ -403,8 +401,7 @@ class AttentionCache(StateCache):
             fits = all(slots.fixed is not None for slots in state)
         if counts is None or not fits:
             had = (counts.rows, counts.tokens) if counts is not None else (0, 0)
-            room = -(-self.session.room[1] // _CAPACITY_UNIT) * _CAPACITY_UNIT
-            longest = max(step.longest, had[1])
+            room, longest = capacity(self.session.room[1]), max(step.longest, had[1])
             if longest > room:  # nobody knows how long rows become: capacity doubles
                 room = 1 << max(longest - 1, 1023).bit_length()
             self.reserve(max(rows, had[0], self.session.room[0]), room)
@@ -466,7 +463,10 @@ class AttentionCache(StateCache):
         )
         if self._drafting and geometry.model_window is not None:
             return DraftedLayer(geometry, self.backend)
-        return self.backend.build(geometry)
+        layer = self.backend.build(geometry)
+        for slots in layer.state.values():
+            slots.expected = capacity(self.session.room[1])
+        return layer
 
     # Copies
 

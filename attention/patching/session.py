@@ -11,6 +11,11 @@ from attention.layers.layer import Method
 from attention.patching.survey import Anatomy, rope_of
 
 
+def capacity(tokens: int) -> int:
+    """Tokens of a row that are reserved where it may have so many: a multiple of 256."""
+    return -(-tokens // 256) * 256
+
+
 class Session:
     """One `on()` block: the backend, what caches must know of the model, and whether it is open."""
 
@@ -22,7 +27,8 @@ class Session:
         rope, still = rope_of(model), Rope(Still())
         self.ropes = tuple(still if turns == "none" else rope for turns in anatomy.turns)
         self.open = True
-        # Rows and tokens of a row for which captured steps reserve memory at least.
+        # Rows and tokens of a row, where they are known: so much is reserved for captured steps,
+        # and state that grows does so no further before more tokens come.
         self.room = (0, 0)
         self._full = full
         self._full_session: Session | None = None

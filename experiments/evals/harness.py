@@ -262,7 +262,7 @@ class LilLM(TemplateLM):
         answers: dict[int, tuple[float, bool]] = {}
         # Longest first: what does not fit fails at once, and rows of a batch are alike.
         order = sorted(range(len(requests)), key=lambda at: -sum(map(len, requests[at][1:])))
-        size = self.settings.batch_size
+        size = self.settings.rows
         with tqdm(total=len(requests), disable=disable_tqdm, desc="loglikelihood") as bar:
             for start in range(0, len(order), size):
                 batch = order[start : start + size]

@@ -129,6 +129,16 @@ def _scorer(key: str, value: object) -> str:
     return str(value)
 
 
+def _rows(key: str, value: object) -> int | str:
+    if value == "auto":
+        return "auto"
+    try:
+        return int(_count(key, value))
+    except InvalidValue as error:
+        allowed = f"{error.allowed}, or auto"
+        raise InvalidValue(key, error.value, allowed, ("auto",)) from error
+
+
 def _cap(key: str, value: object) -> str:
     if isinstance(value, bool) or not _CAP.fullmatch(str(schema.shown(value))):
         allowed = "'2x-full', '4x-full' (times full attention's tokens) or a number of tokens"
@@ -320,7 +330,13 @@ class Config:
         "decode steps by torch's compiler, or as CUDA graphs; auto: where one is kept, or what "
         "is left saves more than compiling takes",
     )
-    batch_size: int = _machine(32, _count, "rows decoded together", "N")
+    batch_size: int | str = _machine(
+        32,
+        _rows,
+        "rows decoded together; auto: as many as fit into the device's free memory, by what each "
+        "backend stores of a row, and at most 32 on a CPU",
+        "N|auto",
+    )
     threads: int | None = _machine(
         None,
         schema.unless(_threads, "none", 0, "0"),
@@ -349,6 +365,9 @@ class Config:
             raise InvalidValue("offset", self.offset, allowed)
         if self.null == "seed" and self.temperature == 0.0:
             raise InvalidValue("null", "seed", "noise at temperature 0, where no seed is used")
+        if self.batch_size == "auto" and self.workers > 1:
+            allowed = "a number with several workers, which share the memory"
+            raise InvalidValue("batch_size", "auto", allowed)
 
     #: Whether somebody typed it, rather than a store having it.
     typed: ClassVar[bool] = True
@@ -374,6 +393,11 @@ class Config:
         # A worker compiles before its first job; the jobs use what is kept then.
         compile_ = "off" if self.compile == "off" else "kept"
         return {name: getattr(self, name) for name in names} | {"compile": compile_}
+
+    @property
+    def rows(self) -> int:
+        """Rows decoded together, as far as is known before: 32 where the memory decides."""
+        return self.batch_size if isinstance(self.batch_size, int) else 32
 
     @property
     def number_format(self) -> str:

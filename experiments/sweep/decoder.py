@@ -176,7 +176,8 @@ def decode(
 ) -> Generator[RowTrace | RowFailure | Remark, None, None]:
     """Every row as it ends; after a failure, halves of the rows that are left."""
     left = dict(enumerate(range(len(job.requests)) if rows is None else rows))
-    batch = min(len(left), job.options["batch_size"])
+    size = job.options["batch_size"]
+    batch = len(left) if size == "auto" else min(len(left), size)
     failure: Exception | None = None
     counted = 0
 
@@ -184,6 +185,10 @@ def decode(
         nonlocal counted
         on_step(tokens - counted)
         counted = tokens
+
+    def begun(rows: int) -> None:
+        nonlocal batch
+        batch = rows
 
     def stream() -> Generator[tuple[int, lil.Trace], None, None]:  # fails at its first row
         yield from lil.stream(
@@ -195,6 +200,7 @@ def decode(
             token_bytes=loaded.token_bytes,
             detectors=job.detectors,
             probes=job.probes,
+            on_batch=begun,
             on_step=step,
             **job.options,
         )

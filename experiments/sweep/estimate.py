@@ -38,6 +38,8 @@ def estimate(config: Config, out: Path) -> dict[str, Any]:
         unknown.append(on_vllm.MEMORY)
         if not on_vllm.is_installed():
             unknown.append(on_vllm.NOT_HERE)
+    if config.batch_size == "auto":
+        unknown.append("rows decoded together are not known: they fill the memory that is free")
     experiment = Experiment.from_config(config, local_only=True)
     unknown += experiment.unknown
     if config.runtime == "vllm":
@@ -64,7 +66,7 @@ def estimate(config: Config, out: Path) -> dict[str, Any]:
     sums = ("runs", "stored", "tokens_expected", "runs_of_unknown_length", "tokens_at_most")
     return {
         **{key: total(f[key] for f in forecasts) for key in (*sums, "seconds")},
-        "batch_size": config.batch_size,
+        "batch_size": config.rows,
         "dtype": config.dtype,
         "config": config.to_dict(),
         "labels": labels([f["dataset"] for f in forecasts]),
@@ -219,7 +221,7 @@ def _memory(experiment: Experiment, model: str, size: Footprint | None) -> list[
                 "row_tokens": tokens,
                 "prompt_tokens_max": longest or None,
                 "kv_bytes_per_row": row,
-                "kv_bytes_per_batch": None if row is None else row * config.batch_size,
+                "kv_bytes_per_batch": None if row is None else row * config.rows,
             }
         )
     return forecasts

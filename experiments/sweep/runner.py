@@ -293,7 +293,7 @@ class Runner:
         if not work.schedule.left:
             return
         # Decode steps in full batches: what it is worth to compile the step.
-        steps = self.missing.weight_left(source.name) / self.missing.config.batch_size
+        steps = self.missing.weight_left(source.name) / self.missing.config.rows
         with open_executor(self.prepared, source, steps) as executor:
             work.decode(executor)
             self.place |= executor.place
@@ -309,7 +309,7 @@ class _ModelRuns:
         self.study, self.missing, self.writer = missing.study, missing, writer
         self.progress, self.detectors = writer.progress, missing.experiment.detectors
         config, plan = missing.config, missing.experiment.plan
-        self.schedule = Schedule[PendingRun](config.workers, max(1, config.batch_size // 4))
+        self.schedule = Schedule[PendingRun](config.workers, max(1, config.rows // 4))
         self.jobs: dict[int, dict[int, Task[PendingRun]]] = {}  # by worker, then place in the job
         self.unread: list[Configuration] = []  # complete, but their samples are not in the cache
         self.acting_left = 0.0  # expected tokens of runs with detectors that act

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attention import AttentionCache
-from attention.patching.captured import GRAPHS, padded
+from attention.patching.captured import GRAPHS
 from attention.patching.compiled import compiled
 from attention.patching.decode_step import CompileWarning as CompileWarning
 from attention.patching.decode_step import DecodeStep, NotCompiled
@@ -43,21 +43,20 @@ def step_of(
     cache: AttentionCache,
     options: DecodeOptions,
     requests: Sequence[Request],
+    rows: int,
     *,
     states: Sequence[str] = (),
 ) -> DecodeStep | None:
-    """The compiled step of a run, None where the model runs as it is; `states` are modules read."""
+    """The compiled step of a run, None where the model runs as it is.
+
+    Args:
+        rows: most of them at a time.
+        states: names of modules that are read.
+    """
     if options.compile == "off" or (options.speculate and model.device.type in GRAPHS):
         return None  # each check of drafts moves all keys, and a graph reads them where they were
     caps = sum(request.max_new_tokens or 0 for request in requests)
-    due = work(options.compile, model, caps / options.batch_size)
-    lengths = [
-        len(request.prompt_ids) + len(request.forced) + (request.max_new_tokens or 0)
-        for request in requests
-    ]
-    # A row whose text has ended may be stepped twice more before the host knows.
-    rows = padded(min(options.batch_size, len(requests)))
-    cache.session.room = rows, max(lengths, default=0) + 2
+    due = work(options.compile, model, caps / rows)
     try:
         return compiled(model, cache, states=states, wait=options.compile == "on", **due)
     except NotCompiled as error:

@@ -35,6 +35,7 @@ def stream(
     *,
     on_token: Callable[[int, int, bytes], None] | None = None,
     on_action: Callable[[int, Mapping[str, Any]], None] | None = None,
+    on_batch: Callable[[int], None] | None = None,
     on_step: Callable[[int], None] | None = None,
     **spelled: Any,
 ) -> Iterator[tuple[int, Trace]]:
@@ -63,6 +64,7 @@ def stream(
             ones; an `eos` has no bytes.
         on_action: called with (index of the prompt, the later `Trace.action`) before the tokens
             that follow a verdict.
+        on_batch: called at first with the number of rows that are decoded together.
         on_step: called after every step with the number of tokens chosen so far.
         spelled: options by name, see `lil.DecodeOptions`; they beat those of `options`.
 
@@ -99,7 +101,7 @@ def stream(
         own_marks(tokenizer),
     )
     loop = SpeculativeLoop if options.speculate else DecodeLoop
-    return loop(model, requests, shared, Callbacks(on_token, on_action, on_step)).run()
+    return loop(model, requests, shared, Callbacks(on_token, on_action, on_batch, on_step)).run()
 
 
 @shows_options

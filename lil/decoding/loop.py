@@ -18,6 +18,7 @@ from attention.patching.decode_step import DecodeStep, NotCompiled
 from lil.decoding.batch import Batch, Flight, StepResult
 from lil.decoding.choosing import BatchPenalties, Chooser, checked_tokens, widened
 from lil.decoding.compiling import step_of, warn_not_compiled
+from lil.decoding.filling import longest_row, prompt_tokens, rows_together
 from lil.decoding.lane import Lane, PendingAction, RunContext
 from lil.decoding.options import Request
 from lil.decoding.record import make_trace
@@ -29,9 +30,6 @@ from lil.trace import Trace
 #: neither Ctrl-C nor anything else through for minutes. Parts cost up to half as much time again:
 #: the fused kernel skips what a causal square hides and nothing else.
 PROMPT_COLUMNS = 16384
-#: Tokens of prompts, padding among them, that a CPU reads at once. Of more of them what a layer
-#: puts out has to be fetched from memory: prompts of 140 tokens took twice as long 32 at a time.
-PROMPT_TOKENS = 1024
 
 
 class Callbacks(NamedTuple):
@@ -39,6 +37,7 @@ class Callbacks(NamedTuple):
 
     token: Callable[[int, int, bytes], None] | None = None
     action: Callable[[int, Mapping[str, Any]], None] | None = None
+    batch: Callable[[int], None] | None = None
     step: Callable[[int], None] | None = None
 
 
@@ -64,7 +63,7 @@ class DecodeLoop:
         self.blocks = sorted({block for detector in watching for block in detector.blocks})
         self.reading = any(detector.signals for detector in watching)
         self.queue = deque(enumerate(requests))
-        self.places = min(options.batch_size, len(requests))
+        self.places = 0  # rows at a time, which the memory may decide
         self.sparse: Batch  # under the backend
         self.dense: Batch  # under full attention, after `densify`
         self.hidden: HiddenStates
@@ -89,14 +88,21 @@ class DecodeLoop:
             self.sparse, self.dense = (
                 Batch(cache, self.model.device, self.shared.options.penalties) for _ in range(2)
             )
+            options, requests = self.shared.options, [request for _, request in self.queue]
+            self.places = rows_together(self.model, cache, options, requests)
+            if self.callbacks.batch is not None:
+                self.callbacks.batch(self.places)
+            size = options.batch_size
             # Before the model is hooked: a compiled step gives the states itself.
             self.step = step_of(
                 self.model,
                 cache,
-                self.shared.options,
-                [request for _, request in self.queue],
+                options,
+                requests,
+                size if isinstance(size, int) else self.places,
                 states=self.hidden.modules,
             )
+            cache.session.room = padded(self.places), longest_row(options, requests)
             yield from self._all()
 
     def _all(self) -> Iterator[tuple[int, Trace]]:
@@ -379,11 +385,10 @@ class DecodeLoop:
     def _together(self, most: int) -> int:
         """How many of the next requests to read in one forward."""
         most, width = min(most, len(self.queue)), 0
-        if not devices.is_synchronous(self.model.device):
-            return most
+        bound = prompt_tokens(self.model.device)
         for count, (_, request) in enumerate(islice(self.queue, most)):
             width = max(width, len(request.prompt_ids) + len(request.forced))
-            if count and (count + 1) * width > PROMPT_TOKENS:
+            if count and (count + 1) * width > bound:
                 return count
         return most
 

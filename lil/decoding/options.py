@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from torch import Tensor
 
@@ -42,7 +42,8 @@ class DecodeOptions:
         max_new_tokens: most generated tokens of a prompt without a cap of its own; `eos` and tokens
             that were dropped again are counted. The model's positions may end a row earlier.
         beyond_positions: go on behind the model's last position.
-        batch_size: most rows at a time.
+        batch_size: most rows at a time; "auto": as many as the memory that is free holds, by what
+            the backend stores of each (`lil.decoding.filling`), and at most 32 on a CPU.
         temperature, top_k, top_p: see `lil.decoding.sampling.Sampler`; temperature 0 is greedy.
         seed: of the random streams.
         check_every: generated tokens between the checks of a trace.
@@ -61,7 +62,7 @@ class DecodeOptions:
     speculate: int = 0
     max_new_tokens: int = 4096
     beyond_positions: bool = False
-    batch_size: int = 32
+    batch_size: int | Literal["auto"] = 32
     temperature: float = 0.0
     top_k: int | None = None
     top_p: float = 1.0
@@ -80,8 +81,9 @@ class DecodeOptions:
         _require_all("probes", self.probes, Detector, example)
         example = "a penalty of lil.penalties, or another lil.Penalty"
         _require_all("penalties", self.penalties, Penalty, example)
-        for name in ("max_new_tokens", "batch_size", "check_every"):
+        for name in ("max_new_tokens", "check_every"):
             object.__setattr__(self, name, check_int(name, getattr(self, name), 1))
+        object.__setattr__(self, "batch_size", _batch_size(self.batch_size))
         object.__setattr__(self, "seed", check_int("seed", self.seed))
         object.__setattr__(self, "speculate", check_int("speculate", self.speculate, 0))
         if not isinstance(self.beyond_positions, bool):
@@ -106,6 +108,13 @@ class DecodeOptions:
             if item.signals:
                 allowed = f"0 with {item.name}, which reads the states of each step"
                 raise InvalidValue("speculate", self.speculate, allowed)
+
+
+def _batch_size(value: Any) -> int | str:
+    allowed = "an integer of at least 1, or 'auto'"
+    if isinstance(value, str) and value != "auto":
+        raise InvalidValue("batch_size", value, allowed, ("auto",))
+    return value if isinstance(value, str) else check_int("batch_size", value, 1, allowed)
 
 
 def _require_all(name: str, value: Any, kind: type, allowed: str) -> None:

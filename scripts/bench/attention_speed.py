@@ -42,7 +42,7 @@ from attention.engines import select
 from attention.errors import InvalidValue
 from attention.patching.cache import AttentionCache
 from experiments import bench
-from experiments.bench import UNTIMED, Shape, filled, forward, free_memory, seconds
+from experiments.bench import UNTIMED, Shape, filled, forward, seconds
 from experiments.store.manifest import device_name
 
 BASELINE = "transformers"  # its sdpa attention function with a DynamicCache
@@ -141,7 +141,7 @@ def attention(
     left_out: list[str] = []
     speed = {device: bandwidth(device) for device in {shape.device for shape in shapes}}
     for shape in shapes:
-        free = free_memory(shape.device) if memory is None else memory
+        free = devices.free_memory(shape.device) if memory is None else memory
         if _memory(shape, built.values()) > free:
             left_out.append(f"context {shape.context}, batch {shape.batch}: not enough memory")
         else:

@@ -29,6 +29,8 @@ from attention.patching.compiled import compiled
 from experiments import bench
 from experiments.grid.models import resolve_device
 from experiments.store.manifest import device_name
+from lil.decoding.filling import rows_together
+from lil.decoding.options import DecodeOptions, Request
 
 COLUMNS = (
     Column("rows", "rows"),
@@ -44,8 +46,8 @@ COLUMNS = (
 )
 BACKENDS = ("full", "sink", "h2o", "quest", "infllm")
 _EMPTY = dict.fromkeys(column.field for column in COLUMNS)
-# Different prompts of a cell; a share of the free memory that caches may take.
-_PROMPTS, _SHARE = 4, 0.8
+# Different prompts of a cell; the most rows that may fill the memory.
+_PROMPTS, _MOST = 4, 1 << 16
 
 
 def cells(text: str) -> list[tuple[int, int]]:
@@ -96,14 +98,6 @@ class Cell:
         weights = sum(p.numel() for p in self.model.parameters())
         return taken, (2 * keys + weights) * itemsize.itemsize
 
-    def most_rows(self) -> int:
-        """Rows whose reserved state fills the memory."""
-        state = [slots for layer in self.cache.layers for slots in layer.state.values()]
-        row = sum(x.fixed[0].nbytes for x in state if x.fixed is not None)
-        own = sum(x.fixed.nbytes for x in state if x.fixed is not None)
-        rows = int(_SHARE * (bench.free_memory(str(self.model.device)) + own) / row)
-        return max(n for n in range(1, rows + 1) if padded(n) == n)
-
 
 def filled(model: Any, cache: Any, ids: torch.Tensor) -> None:
     """Read prompts one by one, which takes less memory than together."""
@@ -128,6 +122,9 @@ def measured(
         inputs = {"position_ids": cache.seen[:, None], "past_key_values": cache}
         wanted = model(ids[:1, -1:], **inputs, logits_to_keep=1).logits[:, -1]
     with bench.sparse(name, budget).on(model, engine) as cache:
+        if fill:  # before rows take their memory
+            requests = [Request(range(tokens), 4 * (bench.UNTIMED + steps))] * _MOST
+            most = rows_together(model, cache, DecodeOptions(batch_size="auto"), requests)
         filled(model, cache, ids[:, :-1])
         scores = step(cache.clone([0]), ids[:1, -1:], ids[:1, -1:])
         gap = float((scores - wanted).abs().max() / wanted.abs().max())
@@ -136,7 +133,7 @@ def measured(
         taken, size = cell.timed(rows, tokens)
         row = {"ms": 1e3 * taken, "bytes_share": size / rate / taken, "gap": gap}
         if fill:
-            step.fuses, most = False, cell.most_rows()
+            step.fuses = False
             cache.select_rows([i % len(ids) for i in range(most)])
             row |= {"fill_rows": most, "fill_tokens_per_s": most / cell.timed(most, tokens)[0]}
             step.fuses = True

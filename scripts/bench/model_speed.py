@@ -31,14 +31,7 @@ from attention.core.kernels import prompt_attention_left_out
 from attention.engines import select
 from attention.errors import InvalidValue, check_choice, check_int
 from attention.patching.cache import AttentionCache
-from experiments.bench import (
-    UNTIMED,
-    conditions,
-    forward,
-    free_memory,
-    seconds,
-    sparse,
-)
+from experiments.bench import UNTIMED, conditions, forward, seconds, sparse
 from experiments.grid.config import DTYPES
 from experiments.grid.models import resolve_device
 from experiments.store.manifest import device_name
@@ -144,7 +137,7 @@ def model(
         "device": device_name(device),
     }
     size = count_weights(config) * getattr(torch, dtype).itemsize
-    if size > (free_memory(device) if memory is None else memory):
+    if size > (devices.free_memory(device) if memory is None else memory):
         return {**result, "left_out": [f"all: no memory for {size:,} bytes of weights"], **about}
     progress("random weights")
     torch.manual_seed(0)
@@ -154,7 +147,7 @@ def model(
         for name, backend in ((BASELINE, None), *built.items()):
             where = f"context {point.context}, batch {point.batch}: {name}"
             needed = _needed(config, measured.dtype, point, backend)
-            free = free_memory(device) if memory is None else memory - size
+            free = devices.free_memory(device) if memory is None else memory - size
             if needed > free:
                 result["left_out"].append(
                     f"{where}: takes up to {needed / 1e9:.1f} GB, free are {max(free, 0) / 1e9:.1f}"

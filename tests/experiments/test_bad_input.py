@@ -45,6 +45,8 @@ CASES = [
     ("missing model folder", "sweep --model ./nowhere", ["model = './nowhere'", "folder"]),
     ("a file where the output goes", "sweep --out a_file/store", ["out", "a_file is a file"]),
     ("too many workers", "sweep --workers 2000", ["workers", "2000", "from 1 to 1024"]),
+    ("misspelt rows", "sweep --batch-size aut", ["batch_size = 'aut'", "did you mean 'auto'"]),
+    ("rows of several", "sweep --batch-size auto --workers 2", ["'auto'", "share the memory"]),
     ("unknown option", "sweep --bugdets 32", ["--bugdets", "did you mean '--budgets'"]),
     ("unknown noun", "sweeep", ["sweeep", "did you mean 'sweep'"]),
     ("unknown preset", "sweep --preset dmeo", ["preset = 'dmeo'", "did you mean 'demo'"]),

@@ -104,7 +104,7 @@ def _cells(config: Config) -> list[str]:
 @pytest.mark.parametrize(
     "change",
     [
-        {"batch_size": 1},
+        {"batch_size": "auto"},
         {"device": "cuda:1"},
         {"threads": 1},
         {"cap": "4x-full"},

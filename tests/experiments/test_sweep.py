@@ -21,6 +21,7 @@ from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import runner as backlog
+from lil.decoding import filling
 
 Make = Callable[..., Config]
 
@@ -193,6 +194,17 @@ def test_a_batch_too_large_for_memory_is_decoded_in_halves(
     monkeypatch.setattr(lil, "stream", stream)
     outcome, _ = go(tiny_config(budgets="32", max_new_tokens=6), tmp_path)
     assert (outcome.counts.failed, outcome.counts.decoded) == (0, 12)
+
+
+def test_how_many_rows_filled_the_memory_is_recorded(
+    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filling, "CPU_ROWS", 2)
+    for name, size in (("number", 2), ("filled", "auto")):
+        go(tiny_config(budgets="32", max_new_tokens=6, batch_size=size), tmp_path / name)
+        assert {record.meta["batch_size"] for record in Store(tmp_path / name)} == {2}
+    assert manifest.read(tmp_path / "filled")["config"]["batch_size"] == "auto"
+    assert tokens_of(tmp_path / "filled") == tokens_of(tmp_path / "number")
 
 
 def test_the_manifest_says_what_ran_and_where(tiny_config: Make, tmp_path: Path) -> None:

@@ -348,6 +348,8 @@ def require_decodable(config: Config) -> None:
     for key, (values, text) in allowed.items():
         if getattr(config, key) not in values:
             raise InvalidValue(key, getattr(config, key), text)
+    if config.batch_size == "auto":
+        raise InvalidValue("batch_size", "auto", "a number: vLLM has memory of its own for keys")
     for name in config.models:
         if name in PACKAGED or is_gguf(name):
             raise InvalidValue("model", name, "no GGUF file under vllm")
@@ -383,7 +385,7 @@ def opened(prepared: Prepared, source: models.ModelSource) -> Iterator[OnVLLM]:
     longest, most = cap + max(map(len, prompts)), positions.positions(source)
     ends = eos_ids(SimpleNamespace(generation_config=positions.generation(source)), tokenizer)
     longest = longest if most is None else min(longest, most)
-    table, rows = token_bytes(tokenizer), config.batch_size
+    table, rows = token_bytes(tokenizer), config.rows
     executor = OnVLLM(ServedModel(source, rows, longest, most, config.check_every, table, ends))
     try:
         yield executor

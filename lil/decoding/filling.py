@@ -1,0 +1,89 @@
+"""How many rows are decoded together: as many as asked for, or as many as the memory holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from attention import AttentionCache
+from attention.core import devices
+from attention.errors import InvalidValue
+from attention.patching.captured import padded
+from attention.patching.session import capacity
+from lil.decoding.options import DecodeOptions, Request
+
+#: Most rows of "auto" on a CPU, where more of them bring nothing.
+CPU_ROWS = 32
+# The part of the free memory that is filled: blocks of other sizes, libraries and graphs take some.
+_SHARE = 0.9
+# Bytes of a score: as the model and penalties have it, and with what a sampler adds in float64.
+_GREEDY, _SAMPLED = 16, 64
+# Numbers of a prompt's token that a forward holds at once, in hidden sizes: three of an MLP that
+# is up to eight times as wide, and what attention has of it.
+_HIDDEN_SIZES = 32
+
+
+def prompt_tokens(device: torch.device) -> int:
+    """Tokens of prompts, padding among them, that are read at once.
+
+    Of more of them what a layer puts out has to be fetched from memory on a CPU: prompts of 140
+    tokens took twice as long 32 at a time. A GPU is busy with a few hundred; the bound is on the
+    memory of what a forward computes.
+    """
+    return 1024 if devices.is_synchronous(device) else 16384
+
+
+def longest_row(options: DecodeOptions, requests: Sequence[Request]) -> int:
+    """Tokens of the longest row there may be, drafts and two steps behind its end included."""
+    lengths = (len(x.prompt_ids) + len(x.forced) + (x.max_new_tokens or 0) for x in requests)
+    # A row whose text has ended may be stepped twice more before the host knows.
+    return max(lengths) + 2 + options.speculate
+
+
+@torch.inference_mode()
+def rows_together(
+    model: Any, cache: AttentionCache, options: DecodeOptions, requests: Sequence[Request]
+) -> int:
+    """Rows that are decoded together, at most the requests.
+
+    "auto" takes the largest number for which steps are captured (`padded`) with
+
+        rows * row + prompts <= 0.9 * free memory,
+
+    where `row` is the state of the longest row as it is reserved, once more the largest of its
+    tensors, which is copied when rows change, and its scores. `prompts` is for the tokens that are
+    read at once (`prompt_tokens`), or for the longest prompt: what a forward computes of them, a
+    layer's whole keys among it, and twice the state that they leave, which is copied to its place.
+    Not in it: penalties' memories, and what detectors that act keep to go back to or to go on with
+    under full attention.
+
+    Args:
+        cache: of an open block on the model; it stays as it is.
+
+    Raises:
+        InvalidValue: no row fits.
+    """
+    if isinstance(options.batch_size, int):
+        return min(options.batch_size, len(requests))
+    device = model.device
+    first, ids = cache.new(prompts=[1]), torch.zeros(1, 1, dtype=torch.int64, device=device)
+    model(input_ids=ids, past_key_values=first, use_cache=True)  # a token, which makes its layers
+    state = [slots for layer in first.layers for slots in layer.state.values()]
+    tokens = capacity(longest_row(options, requests))
+    sizes, states = [x.row_bytes(tokens) for x in state], first.states.values()
+    vocabulary, width = model.get_input_embeddings().weight.shape
+    scores = (_SAMPLED if options.temperature else _GREEDY) * vocabulary * (1 + options.speculate)
+    row = sum(sizes) + max(sizes) + sum(x.nbytes for x in states) + scores
+    prompt = max(len(x.prompt_ids) + len(x.forced) for x in requests)
+    several = min(prompt * len(requests), prompt_tokens(device))  # tokens of more than one prompt
+    copied = sum(max(x.row_bytes(prompt), several * x.token_bytes) for x in state)
+    prompts = 2 * copied + max(prompt, several) * _HIDDEN_SIZES * width * model.dtype.itemsize
+    free = int(_SHARE * devices.free_memory(device))
+    fitting = (free - prompts) // row
+    if fitting < 1:
+        need = f"{row + prompts:,} bytes for a row of {tokens} tokens and its prompt"
+        raise InvalidValue("batch_size", "auto", f"{need}: {free:,} bytes are free")
+    bound = min(fitting, padded(len(requests)), CPU_ROWS if device.type == "cpu" else fitting)
+    return min(max(n for n in range(1, bound + 1) if padded(n) == n), len(requests))

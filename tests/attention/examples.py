@@ -30,6 +30,7 @@ BACKENDS: tuple[attention.Backend, ...] = (
     attention.SnapKV(budget=17),
     attention.RKV(budget=18, buffer=3),
     attention.Random(budget=20, every=5),
+    attention.CAOTE(budget=17),
 )
 FIRST = tuple({b.name: b for b in reversed(BACKENDS)}.values())  # one of every method
 KEEP_ALL = tuple(b for b in BACKENDS if b.name in ("full", "quest", "infllm", "oracle", "noise"))

@@ -92,6 +92,15 @@ KEPT_PROMPTS: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("snapkv", {"budget": 60}, 50),
     ("rkv", {"budget": 40}, 11),
     ("rkv", {"budget": 40, "window": 2, "mix": 0.9}, 20),
+    ("caote", {"budget": 40}, 20),
+)
+# Last, so that the cases of the others stay what they were.
+LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("caote", {"budget": 4, "kernel": 1}),
+    ("caote", {"budget": 5}),
+    ("caote", {"budget": 33}),
+    ("caote", {"budget": 32, "fast": True}),
+    ("caote", {"budget": 32, "window": 1, "kernel": 1, "gqa": "max"}),
 )
 DTYPES = (torch.float32, torch.float64)
 SHORT = 12
@@ -158,6 +167,7 @@ def further_variants() -> list[Variant]:
         steps = 80 if method == "tova" else STEPS
         prompt = params["budget"] - room
         result.append(Variant(method, keeping, sharp=1.5, prompt=prompt, steps=steps))
+    result += [further(method, params) for method, params in LAST_OPTIONS]
     return [*result, *BLOCKS]
 
 

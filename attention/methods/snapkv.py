@@ -14,6 +14,7 @@ from attention.contract import (
     Dropping,
     Geometry,
     InvalidValue,
+    Layer,
     added,
     check_choice,
     check_int,
@@ -74,7 +75,7 @@ class SnapKV(Dropping):
 
     name: ClassVar[str] = "snapkv"
     source: ClassVar[str] = "SnapKV in decode: what the newest queries attend to (arXiv 2404.14469)"
-    layer_class = SnapKVLayer
+    layer_class: ClassVar[type[Layer]] = SnapKVLayer
     least_budget: ClassVar[int] = 4
     budget: int
     window: int = AUTO

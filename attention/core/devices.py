@@ -13,8 +13,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from attention.errors import InvalidValue
 
-_MEMORY = Path("/proc/meminfo")  # Linux's
-
 
 def is_synchronous(device: torch.device) -> bool:
     """Whether a look at values there costs nothing: on a CPU.
@@ -30,10 +28,10 @@ def free_memory(device: torch.device | str) -> int:
     if device.type == "cuda":
         idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + idle
-    if device.type != "cpu" or not _MEMORY.exists():
-        raise InvalidValue("device", str(device), "one whose free memory is known: cuda, Linux's")
-    numbers = dict(line.split()[:2] for line in _MEMORY.read_text().splitlines())
-    return 1024 * int(numbers["MemAvailable:"])
+    file = Path("/proc/meminfo")
+    if device.type != "cpu" or not file.exists():
+        raise InvalidValue("device", str(device), "cuda, or cpu under Linux: others do not tell")
+    return 1024 * int(dict(x.split()[:2] for x in file.read_text().splitlines())["MemAvailable:"])
 
 
 def put(numbers: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:

@@ -83,11 +83,6 @@ class Slots:
             size = min(size, self.limit)
         return -(-size // self.multiple) * self.multiple
 
-    @property
-    def token_bytes(self) -> int:
-        """Bytes of a token of a row, rounded up."""
-        return -(-self.data.shape[1] * self.width // self.unit)
-
     def row_bytes(self, tokens: int) -> int:
         """Bytes of a row for which so many tokens are reserved."""
         return self.data.shape[1] * self.size(tokens) * self.width

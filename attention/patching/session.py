@@ -27,8 +27,7 @@ class Session:
         rope, still = rope_of(model), Rope(Still())
         self.ropes = tuple(still if turns == "none" else rope for turns in anatomy.turns)
         self.open = True
-        # Rows and tokens of a row, where they are known: so much is reserved for captured steps,
-        # and state that grows does so no further before more tokens come.
+        # Rows and tokens of a row that are reserved for captured steps; state grows to as many.
         self.room = (0, 0)
         self._full = full
         self._full_session: Session | None = None

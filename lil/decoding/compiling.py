@@ -47,12 +47,7 @@ def step_of(
     *,
     states: Sequence[str] = (),
 ) -> DecodeStep | None:
-    """The compiled step of a run, None where the model runs as it is.
-
-    Args:
-        rows: most of them at a time.
-        states: names of modules that are read.
-    """
+    """The compiled step of a run, None where the model runs as it is; `states` are modules read."""
     if options.compile == "off" or (options.speculate and model.device.type in GRAPHS):
         return None  # each check of drafts moves all keys, and a graph reads them where they were
     caps = sum(request.max_new_tokens or 0 for request in requests)

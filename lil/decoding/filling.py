@@ -16,22 +16,17 @@ from lil.decoding.options import DecodeOptions, Request
 
 #: Most rows of "auto" on a CPU, where more of them bring nothing.
 CPU_ROWS = 32
-# The part of the free memory that is filled: blocks of other sizes, libraries and graphs take some.
-_SHARE = 0.9
 # Bytes of a score: as the model and penalties have it, and with what a sampler adds in float64.
 _GREEDY, _SAMPLED = 16, 64
-# Numbers of a prompt's token that a forward holds at once, in hidden sizes: three of an MLP that
-# is up to eight times as wide, and what attention has of it.
+# Numbers of a prompt's token that a forward holds at once, in hidden sizes: three of an MLP up to
+# eight times as wide, and what attention has of it.
 _HIDDEN_SIZES = 32
 
 
 def prompt_tokens(device: torch.device) -> int:
-    """Tokens of prompts, padding among them, that are read at once.
-
-    Of more of them what a layer puts out has to be fetched from memory on a CPU: prompts of 140
-    tokens took twice as long 32 at a time. A GPU is busy with a few hundred; the bound is on the
-    memory of what a forward computes.
-    """
+    """Tokens of prompts, padding among them, that are read at once."""
+    # Of more of them what a layer puts out has to be fetched from memory on a CPU: prompts of 140
+    # tokens took twice as long 32 at a time. On a GPU this bounds what a forward computes.
     return 1024 if devices.is_synchronous(device) else 16384
 
 
@@ -50,14 +45,13 @@ def rows_together(
 
     "auto" takes the largest number for which steps are captured (`padded`) with
 
-        rows * row + prompts <= 0.9 * free memory,
+        rows * row + prompts <= 0.9 * free memory.
 
-    where `row` is the state of the longest row as it is reserved, once more the largest of its
-    tensors, which is copied when rows change, and its scores. `prompts` is for the tokens that are
-    read at once (`prompt_tokens`), or for the longest prompt: what a forward computes of them, a
-    layer's whole keys among it, and twice the state that they leave, which is copied to its place.
-    Not in it: penalties' memories, and what detectors that act keep to go back to or to go on with
-    under full attention.
+    `row`: the longest row's state as it is reserved, the largest of its tensors once more, which is
+    copied when rows change, and its scores. `prompts`: of `prompt_tokens`, or of the longest
+    prompt, what a forward computes, a layer's whole keys among it, and twice the state that they
+    leave, which is copied to its place. The tenth is for blocks of other sizes, libraries, graphs
+    and memories of penalties. What detectors that act keep for a way back is not reckoned.
 
     Args:
         cache: of an open block on the model; it stays as it is.
@@ -78,9 +72,11 @@ def rows_together(
     row = sum(sizes) + max(sizes) + sum(x.nbytes for x in states) + scores
     prompt = max(len(x.prompt_ids) + len(x.forced) for x in requests)
     several = min(prompt * len(requests), prompt_tokens(device))  # tokens of more than one prompt
-    copied = sum(max(x.row_bytes(prompt), several * x.token_bytes) for x in state)
+    copied = sum(
+        max(x.row_bytes(prompt), several * x.data.shape[1] * x.width // x.unit) for x in state
+    )
     prompts = 2 * copied + max(prompt, several) * _HIDDEN_SIZES * width * model.dtype.itemsize
-    free = int(_SHARE * devices.free_memory(device))
+    free = int(0.9 * devices.free_memory(device))
     fitting = (free - prompts) // row
     if fitting < 1:
         need = f"{row + prompts:,} bytes for a row of {tokens} tokens and its prompt"

@@ -92,16 +92,10 @@ class DecodeLoop:
             self.places = rows_together(self.model, cache, options, requests)
             if self.callbacks.batch is not None:
                 self.callbacks.batch(self.places)
-            size = options.batch_size
+            most = self.places if options.batch_size == "auto" else int(options.batch_size)
             # Before the model is hooked: a compiled step gives the states itself.
-            self.step = step_of(
-                self.model,
-                cache,
-                options,
-                requests,
-                size if isinstance(size, int) else self.places,
-                states=self.hidden.modules,
-            )
+            states = self.hidden.modules
+            self.step = step_of(self.model, cache, options, requests, most, states=states)
             cache.session.room = padded(self.places), longest_row(options, requests)
             yield from self._all()
 

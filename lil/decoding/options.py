@@ -111,10 +111,9 @@ class DecodeOptions:
 
 
 def _batch_size(value: Any) -> int | str:
-    allowed = "an integer of at least 1, or 'auto'"
-    if isinstance(value, str) and value != "auto":
-        raise InvalidValue("batch_size", value, allowed, ("auto",))
-    return value if isinstance(value, str) else check_int("batch_size", value, 1, allowed)
+    if isinstance(value, str):
+        return check_choice("batch_size", value, ("auto",))
+    return check_int("batch_size", value, 1, "an integer of at least 1, or 'auto'")
 
 
 def _require_all(name: str, value: Any, kind: type, allowed: str) -> None:

@@ -59,11 +59,7 @@ class Observers:
         return 0 if self._probes else min(waiting, default=math.inf)
 
     def judge(self, pieces: Sequence[bytes]) -> tuple[Verdict, Action] | None:
-        """Show everyone the newest tokens, `patience` and one more at most.
-
-        Returns:
-            The first detector's verdict and its action.
-        """
+        """Show all watchers the newest tokens, at most `patience` + 1; the first one's verdict."""
         for probe in self._probes:
             probe.update(pieces[-1:])  # the others are from before it came
         for watcher, action in self._judges:

@@ -174,7 +174,7 @@ class DecodeLoop:
                     row.see(result.states, place)  # of the token just read
         # A given prefix may have ended a newcomer already.
         busy = [row for row in result.rows if newcomers and row.finish is not None]
-        eos, tells = self.shared.eos, self.callbacks.token is not None
+        eos = self.shared.eos
         for row, token in zip(result.rows, result.tokens, strict=True):
             row.unread -= 1
             if row.finish is not None:
@@ -187,8 +187,7 @@ class DecodeLoop:
                 busy.append(row)
                 if row.take(token) != token:  # a cue's token takes its place
                     batch.newest[row.place] = row.new_ids[-1]
-            if tells:
-                self._tell(row)
+            self._tell(row)
         self._check(batch, [row for row in busy if row.check_due])
         if self.acts:
             self._remember(batch, result.rows)

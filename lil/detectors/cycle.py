@@ -96,7 +96,8 @@ class Repeats(Watcher[Cycle]):
     def patience(self) -> int:
         """Up to the next look, or to where a period has held for long enough in any text."""
         tokens, holding = self.tokens, self.holding.items()
-        due = [_needed(period, self.detector) - tokens + since for period, since in holding]
+        of, least = self.detector, self.detector.min_tokens
+        due = [_needed(period, of, least) - tokens + since for period, since in holding]
         return max(0, min(self.every - tokens % self.every, *due, self.every) - 1)
 
     def absorb(self, pieces: Sequence[bytes]) -> None:
@@ -119,15 +120,12 @@ class Repeats(Watcher[Cycle]):
                 self._look(periods, every)
         if not self.holding:
             return None
-        of, tokens = self.detector, self.tokens
+        of = self.detector
         least = of.min_tokens if self.tracker.thinking else max(of.min_tokens, of.outside)
         fits = [
             period
             for period, since in self.holding.items()
-            # As `_needed`, without a call for every period at every token.
-            if tokens - since >= least - period
-            and tokens - since >= period * (of.repeats - 1)
-            and (period <= of.max_period or tokens - since >= period * (_LONG - 1))
+            if self.tokens - since >= _needed(period, of, least)
         ]
         return self._verdict(min(fits)) if fits else None
 
@@ -161,12 +159,12 @@ def _looks(of: Cycle, longest: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Distances between two looks, in tokens, and the periods that are looked for then."""
     sought: dict[int, list[int]] = {}
     for period in range(of.min_period, longest + 1):
-        most = min(_needed(period, of), longest)
+        most = min(_needed(period, of, of.min_tokens), longest)
         sought.setdefault(2 ** (most.bit_length() - 1), []).append(period)
     return tuple((every, tuple(periods)) for every, periods in sought.items())
 
 
-def _needed(period: int, of: Cycle) -> int:
+def _needed(period: int, of: Cycle, least: int) -> int:
     """How many of the newest tokens must equal the one a period before them."""
     # A block repeated m times makes m - 1 blocks equal to what lies a period before them.
-    return max(period * of.copies(period), of.min_tokens) - period
+    return max(period * of.copies(period), least) - period

@@ -220,15 +220,14 @@ class Watcher(ABC, Generic[D]):
             many = max(self.patience, 1) if len(pieces) - at > 1 else 1
             part = pieces[at : at + many]
             at += len(part)
-            if len(part) > 1 and tracker.counts:
-                text = b"".join(part)
-                if _GREATER not in text and _BRACKET not in text:
-                    newest.extend(part)
-                    self.tokens += len(part)
-                    self.absorb(part)
-                    continue
+            text = b"".join(part)
+            if many > 1 and tracker.counts and not (_GREATER in text or _BRACKET in text):
+                newest.extend(part)
+                self.tokens += len(part)
+                self.absorb(part)
+                continue
             for piece in part:
-                newest.append(piece)  # as `RegionTracker.step`, without a call
+                newest.append(piece)
                 if (_GREATER in piece or _BRACKET in piece) and tracker.look():
                     break
                 self.tokens += 1

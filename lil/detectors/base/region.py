@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from attention.errors import InvalidValue
-from lil.thinking import KNOWN, LAST, state_behind, state_of
+from lil.thinking import KNOWN, state_behind, state_of
 
 #: Values of a detector's `region`; None: the thinking where there is one.
 REGIONS = ("thinking", "output")
@@ -17,7 +17,6 @@ OUTSIDE = 1000
 
 _OPENS = {marks.open.encode(): marks.end.encode() for marks in KNOWN}
 _ENDS = tuple(_OPENS.values())
-_GREATER, _BRACKET = LAST
 # Newest tokens in which a mark is looked for: a mark may take eight, and some tokens have no text.
 _NEWEST = 32
 
@@ -50,12 +49,6 @@ class RegionTracker:
         self.over = self._ended and self._region != "output"
         #: Whether the newest token is watched.
         self.counts = self.thinking if self._region == "thinking" else not self.over
-
-    def step(self, piece: bytes) -> None:
-        """Add the next token."""
-        self.newest.append(piece)
-        if _GREATER in piece or _BRACKET in piece:
-            self.look()
 
     def look(self) -> bool:
         """Look for a mark that the newest token ended; whether nothing more is watched."""

@@ -31,6 +31,9 @@ BACKENDS: tuple[attention.Backend, ...] = (
     attention.RKV(budget=18, buffer=3),
     attention.Random(budget=20, every=5),
     attention.CAOTE(budget=17),
+    attention.Adamas(budget=16, dense_layers=0, threshold_q=1.0, threshold_k=1.0),
 )
 FIRST = tuple({b.name: b for b in reversed(BACKENDS)}.values())  # one of every method
-KEEP_ALL = tuple(b for b in BACKENDS if b.name in ("full", "quest", "infllm", "oracle", "noise"))
+KEEP_ALL = tuple(
+    b for b in BACKENDS if b.name in ("full", "quest", "infllm", "oracle", "noise", "adamas")
+)

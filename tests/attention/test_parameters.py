@@ -15,6 +15,7 @@ from lil.decoding.sampling import NotFiniteError
 
 #: What each method takes; what is in WRONG is changed in it.
 RIGHT: dict[str, dict[str, Any]] = {
+    "adamas": {"budget": 8},
     "noise": {},
     "full": {},
     "h2o": {"budget": 8},
@@ -32,6 +33,7 @@ RIGHT: dict[str, dict[str, Any]] = {
 }
 #: The last parameter of each is the one that the message names.
 WRONG: dict[str, tuple[dict[str, Any], ...]] = {
+    "adamas": ({"budget": 0}, {"threshold_q": 0}, {"threshold_k": -1.0}, {"gqa": "min"}),
     "noise": ({"noise": 0}, {"noise": -1.0}, {"noise": True}, {"seed": -1}),
     "h2o": (
         *({"budget": 1}, {"budget": "8"}, {"heavy": 8}, {"heavy": -1}, {"gqa": "median"}),

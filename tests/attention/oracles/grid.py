@@ -119,18 +119,22 @@ class Variant:
     steps: int = STEPS
 
 
-def sharp(method: str, prompt: int, **params: Any) -> Variant:
-    return Variant(method, tuple(params.items()), sharp=1.5, prompt=prompt)
+def sharp(method: str, prompt: int, layers: int = 2, **params: Any) -> Variant:
+    return Variant(method, tuple(params.items()), layers, sharp=1.5, prompt=prompt)
 
 
 # Last, so that the cases of the others stay what they were.
-BLOCKS = (
+LAST = (
     sharp("rkv", 37, budget=32, buffer=16),
     sharp("rkv", 20, budget=40, buffer=4, keep_prompt=True),
     sharp("random", 37, budget=32, every=8),
     sharp("random", 16, budget=48, every=6, keep_prompt=True, prefix=8),
     sharp("random", 16, budget=48, every=6, keep_prompt=True, prefix=100),
     sharp("random", 80, budget=32, every=8, sinks=0, recent=1, seed=7),
+    sharp("adamas", 5, 4, budget=16, threshold_q=1.0, threshold_k=1.0),
+    sharp("adamas", 5, 4, budget=16, threshold_q=0.8, threshold_k=1.2, gqa="query_head"),
+    sharp("adamas", 5, 4, budget=16, dense_layers=0, gqa="sum"),
+    sharp("adamas", 37, 4, budget=1, dense_layers=1, threshold_q=1.0, threshold_k=1.0),
 )
 
 
@@ -168,7 +172,7 @@ def further_variants() -> list[Variant]:
         prompt = params["budget"] - room
         result.append(Variant(method, keeping, sharp=1.5, prompt=prompt, steps=steps))
     result += [further(method, params) for method, params in LAST_OPTIONS]
-    return [*result, *BLOCKS]
+    return [*result, *LAST]
 
 
 def further(method: str, params: dict[str, Any]) -> Variant:

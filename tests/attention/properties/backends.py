@@ -142,6 +142,12 @@ def caote(draw: Draw) -> attention.Backend:
     return attention.CAOTE(**base, fast=draw(st.booleans()))
 
 
+def adamas(draw: Draw) -> attention.Backend:
+    gqa = draw(st.sampled_from((*REDUCTIONS, "query_head")))
+    edges = {f"threshold_{x}": draw(st.sampled_from((0.5, 1.0, 10.0))) for x in "qk"}
+    return attention.Adamas(budget=draw(budgets(1)), gqa=gqa, dense_layers=0, **edges)
+
+
 @st.composite
 def noise(draw: Draw) -> attention.Backend:
     noise, seed = draw(st.sampled_from((1e-3, 0.25, 1.0))), draw(st.integers(0, 1 << 33))
@@ -201,9 +207,10 @@ BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
     "snapkv": partial(keeping, snapkv),
     "noise": noise,
     "caote": partial(keeping, caote),
+    "adamas": adamas,
 }
 METHODS = tuple(BACKENDS)
 # Outputs of the others are the softmax over what is read, and nothing else.
 NOISELESS = tuple(x for x in METHODS if x != "noise")
-KEEP_ALL = ("full", "quest", "infllm", "oracle", "noise")
+KEEP_ALL = ("full", "quest", "infllm", "oracle", "noise", "adamas")
 EVICTING = tuple(x for x in METHODS if x not in KEEP_ALL)

@@ -46,3 +46,4 @@ from attention.layers.paged import Paged as Paged
 from attention.layers.ring import Ring as Ring
 from attention.layers.selecting import Choice as Choice
 from attention.layers.selecting import Selecting as Selecting
+from attention.layers.shared import SharedCompressing as SharedCompressing

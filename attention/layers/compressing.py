@@ -125,10 +125,14 @@ class Compressing(Bounded):
         for r in np.flatnonzero(self.stored_tokens >= self.limit):
             for cut in self.due(np.array([r]), step):
                 self.shorten(cut, step.inputs(cut))
-        for slots in self.per_slot:
-            if slots.capacity > self.limit:
-                slots.resize(self.limit)
+        self.trim()
         return out
+
+    def trim(self) -> None:
+        """Free the memory of what a prompt had more than the budget."""
+        for slots in self.per_slot:
+            if slots.capacity > max(self.limit, int(self.stored_tokens.max())):
+                slots.resize(self.limit)
 
     def append(self, q: Tensor, k: Tensor, v: Tensor, step: Step) -> None:
         """Write the new tokens of each row behind those held, and remember their scaled queries."""
@@ -177,6 +181,10 @@ class Compressing(Bounded):
         return cuts
 
     def shorten(self, cut: Cut, inputs: Tensor) -> Tensor:
+        return self.keep(cut, inputs, self.worth(cut, inputs))
+
+    def worth(self, cut: Cut, inputs: Tensor) -> Tensor:
+        """What slots of P rows are worth that are to be cut, (P, Hkv, S)."""
         g, S = self.geometry, cut.size
         P = len(inputs) // (3 + g.Hq * cut.window)
         at, spared, of = inputs[: 3 * P].view(3, P)
@@ -188,9 +196,15 @@ class Compressing(Bounded):
             # Nothing of a prompt was ever dropped, so it is in the first slots.
             slot = torch.arange(S, device=at.device)
             worth = worth.masked_fill(slot < spared[:, None, None], float("inf"))
+        return worth.index_select(0, of)
+
+    def keep(self, cut: Cut, inputs: Tensor, worth: Tensor) -> Tensor:
+        """Keep what is worth most of P rows; their positions before, (P, Hkv, S)."""
+        g, S = self.geometry, cut.size
+        at = inputs[: len(worth)]
         before = self.position.data.index_select(0, at)[:, :, :S]
         # Of one row all have the same bits: what is written twice is written alike.
-        g.engine.keep_best(self.per_slot, at, worth.index_select(0, of), cut.most)
+        g.engine.keep_best(self.per_slot, at, worth, cut.most)
         if self.store is not None:
             self.store.lengths.index_fill_(0, at, cut.most)
         return before

@@ -221,6 +221,13 @@ class Layer(ABC):
         """
         raise NotImplementedError(self.geometry.method)
 
+    def shorten_together(self, cut: Cut, inputs: Tensor, layers: Sequence[Layer]) -> list[Tensor]:
+        """`shorten` of several layers, of which this is the first."""
+        return [layer.shorten(cut, inputs) for layer in layers]
+
+    def close(self, step: Step, layers: Sequence[Layer]) -> None:  # noqa: B027
+        """All `layers` of the cache have run in a forward that took lengths from the host."""
+
     def dense(self, step: Step) -> bool:  # noqa: ARG002
         """Whether a layer that chooses reads all in this step; the launches are others then."""
         return True

@@ -120,7 +120,7 @@ class AdamasLayer(Selecting):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        scaling: float,
+        scaling: float,  # noqa: ARG002
         counts: gpu.DeviceCounts,
     ) -> tuple[Tensor, Tensor] | tuple[None, None]:
         keys, values, codes = (x[: len(q)] for x in fixed(self.k, self.v, self.codes))

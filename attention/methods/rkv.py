@@ -13,8 +13,11 @@ from attention.contract import (
     Dropping,
     Geometry,
     InvalidValue,
+    Layer,
+    SharedCompressing,
     added,
     check_choice,
+    check_flag,
     check_int,
     check_share,
     check_window,
@@ -63,6 +66,12 @@ class RKVLayer(Compressing):
         return functional.max_pool1d(mean, kernel, stride=1, padding=kernel // 2)
 
 
+class SharedRKVLayer(SharedCompressing, RKVLayer):
+    """One set of tokens for all layers and KV heads."""
+
+    on_device = True
+
+
 @dataclass(frozen=True, kw_only=True)
 class RKV(Dropping):
     """Keeps tokens by attention of the newest queries minus redundancy of keys, and the newest.
@@ -87,6 +96,8 @@ class RKV(Dropping):
         gqa: how the logits of the G query heads of a KV head become one: "max" or "mean".
         buffer: tokens dropped at once, which is also how many steps lie between two cuts; a quarter
             of the budget, or of what a prompt that stays leaves of it, at most 128, by default.
+        shared: the same tokens stay in all layers and KV heads, by the sum over layers of the mean
+            score over heads, as in the authors' serving code; decided behind the last layer.
     """
 
     name: ClassVar[str] = "rkv"
@@ -99,6 +110,7 @@ class RKV(Dropping):
     threshold: float = 0.5
     gqa: str = "max"
     buffer: int | None = field(default=None, metadata={"left_out": None})
+    shared: bool = field(default=False, metadata={"left_out": False})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,3 +120,7 @@ class RKV(Dropping):
         if check_int("kernel", self.kernel, 1) % 2 == 0:
             raise InvalidValue("kernel", self.kernel, "an odd integer")
         check_choice("gqa", self.gqa, GQA)
+        check_flag("shared", self.shared)
+
+    def layer(self, geometry: Geometry) -> Layer:
+        return (SharedRKVLayer if self.shared else RKVLayer)(geometry, self)

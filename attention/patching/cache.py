@@ -332,6 +332,8 @@ class AttentionCache(StateCache):
                 counts.end_step(step.rows)
                 self.close_step(step, [layer.traces for layer in self.layers])
             else:
+                for state in self.layers:
+                    state.close(step, self.layers)
                 self._rows = self._rows.after(step, step.decode or self._in_turn(step))
                 self.columns += step.T
                 self._step = None
@@ -435,7 +437,7 @@ class AttentionCache(StateCache):
         for cut, layers in due.items():
             before = shorten(cut, layers)
             if before is None:
-                before = [layer.shorten(cut, step.inputs(cut)) for layer in layers]
+                before = layers[0].shorten_together(cut, step.inputs(cut), layers)
             for layer, positions in zip(layers, before, strict=True):
                 layer.before |= zip(cut.rows.tolist(), positions, strict=False)
         self._written = self._rows = self._rows.after(step, True)

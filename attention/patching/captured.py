@@ -318,7 +318,7 @@ class CapturedStep(DecodeStep):
         with whole(every) as state:
             try:
                 graph, before = self.graphs.capture(
-                    lambda: [layer.shorten(cut, inputs) for layer in layers]
+                    lambda: layers[0].shorten_together(cut, inputs, layers)
                 )
             finally:
                 for x, row in zip(written, first, strict=True):

@@ -143,10 +143,9 @@ class OneLayer:
         self.q, self.k, self.v = (
             torch.cat((old, new), 2) for old, new in ((self.q, q), (self.k, k), (self.v, v))
         )
-        if not step.decode:
-            return self.layer.forward(q, k, v, self.scaling, step)
         q, k, v = (x.clone() for x in (q, k, v))
         out = self.layer.forward(q, k, v, self.scaling, step).clone()
+        self.layer.close(step, [self.layer])
         for x in (q, k, v):  # where the model is captured the next step's lie there
             x.fill_(torch.nan)
         return out

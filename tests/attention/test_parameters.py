@@ -70,7 +70,7 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
             {"mix": 1.1},
             {"threshold": -0.1},
         ),
-        *({"kernel": 4}, {"gqa": "sum"}, {"buffer": 0}, {"buffer": 8}),
+        *({"kernel": 4}, {"gqa": "sum"}, {"buffer": 0}, {"buffer": 8}, {"shared": 1}),
     ),
     "sink": (
         *({"budget": 4}, {"budget": 8.0}, {"budget": True}, {"sinks": -1}),

@@ -127,6 +127,9 @@ def sharp(method: str, prompt: int, layers: int = 2, **params: Any) -> Variant:
 LAST = (
     sharp("rkv", 37, budget=32, buffer=16),
     sharp("rkv", 20, budget=40, buffer=4, keep_prompt=True),
+    sharp("rkv", 37, budget=32, buffer=16, shared=True),
+    sharp("rkv", 80, budget=32, buffer=3, shared=True),
+    sharp("rkv", 20, budget=40, buffer=4, shared=True, keep_prompt=True),
     sharp("random", 37, budget=32, every=8),
     sharp("random", 16, budget=48, every=6, keep_prompt=True, prefix=8),
     sharp("random", 16, budget=48, every=6, keep_prompt=True, prefix=100),

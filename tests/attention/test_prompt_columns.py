@@ -77,6 +77,24 @@ def test_tokens_that_come_together_are_read_one_after_the_other(
                 assert gap < 1e-9, f"row {r}, {first} columns, then {cut} at a time: {gap:.1e}"
 
 
+@torch.no_grad()
+def test_layers_that_share_a_choice_are_cut_between_forwards() -> None:
+    """Ragged rows hold what each holds alone; a forward that fills one and goes on is refused."""
+    m, rows = tiny_model(), texts()
+    with attention.RKV(budget=20, window=4, buffer=5, shared=True).on(m) as cache:
+        want = [one_by_one(m, cache.new(), r, n) for r, n in zip(rows, PROMPTS, strict=True)]
+        for cut in (1, 5):
+            got = feed(m, fresh := cache.new(prompts=PROMPTS), rows, 20, cut)
+            for r, due in enumerate(want):
+                assert (got[r, -len(due) :] - due).abs().max() < 1e-9
+            kept = [fresh.kept_positions(layer) for layer in range(2)]
+            for one, other in zip(*kept, strict=True):
+                assert (one == other[:1]).all()
+                assert (other == one[:1]).all()
+        with pytest.raises(attention.InvalidValue, match="at most 5 before all layers are cut"):
+            feed(m, cache.new(prompts=PROMPTS), rows, 20, 6)
+
+
 # Drafts
 
 

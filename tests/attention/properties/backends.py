@@ -142,6 +142,7 @@ def caote(draw: Draw) -> attention.Backend:
     return attention.CAOTE(**base, fast=draw(st.booleans()))
 
 
+@st.composite
 def adamas(draw: Draw) -> attention.Backend:
     gqa = draw(st.sampled_from((*REDUCTIONS, "query_head")))
     edges = {f"threshold_{x}": draw(st.sampled_from((0.5, 1.0, 10.0))) for x in "qk"}

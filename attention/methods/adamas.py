@@ -124,7 +124,7 @@ class AdamasLayer(Selecting):
         counts: gpu.DeviceCounts,
     ) -> tuple[Tensor, Tensor] | tuple[None, None]:
         keys, values, codes = (x[: len(q)] for x in fixed(self.k, self.v, self.codes))
-        live, seen = counts.live[: len(q), None, None, None], counts.seen[: len(q)].long()
+        live, seen = counts.live[: len(q), None, None, None] > 0, counts.seen[: len(q)].long()
         arriving = ((codes, self.code(k, self.backend.threshold_k)), (keys, k), (values, v))
         for data, new in arriving[: 1 if counts.dense else 3]:
             at = seen.clamp(max=data.shape[2] - 1)[:, None, None, None].expand_as(new)

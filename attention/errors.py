@@ -55,6 +55,10 @@ class BudgetExceeded(_Carried, RuntimeError):  # noqa: N818
         )
 
 
+class CompileWarning(UserWarning):
+    """Something was to be compiled or captured and is not, with the reason."""
+
+
 def check_int(
     field: str, value: object, least: float = -math.inf, allowed: str | None = None
 ) -> int:

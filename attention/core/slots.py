@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -136,17 +135,3 @@ class Slots:
     def clear(self, rows: Tensor) -> None:
         """Empty these rows."""
         self.data[rows] = self.fill
-
-
-@contextmanager
-def whole(state: Sequence[Slots]) -> Iterator[list[Tensor]]:
-    """Inside, `data` of what is reserved is the memory of all rows; yields `flat` of each."""
-    views = [slots.data for slots in state]
-    for slots in state:
-        assert slots.fixed is not None
-        slots.data = slots.fixed
-    try:
-        yield [slots.flat for slots in state]
-    finally:
-        for slots, view in zip(state, views, strict=True):
-            slots.data = view

@@ -82,8 +82,7 @@ class Cut:
         Behind the rows the last one is repeated.
         """
         of = np.minimum(np.arange(places), len(self.rows) - 1)
-        parts = self.rows[of], self.spared[of], of, self.queries[of].reshape(-1)
-        return np.concatenate(parts)
+        return np.concatenate((self.rows[of], self.spared[of], of, self.queries[of].reshape(-1)))
 
 
 class Step:

@@ -211,13 +211,9 @@ class Layer(ABC):
         return ()
 
     def shorten(self, cut: Cut, inputs: Tensor) -> Tensor:
-        """Cut P rows on the device, as always the same launches; their positions before.
+        """Cut P rows on the device; their positions before, (P, Hkv, S).
 
-        Args:
-            inputs: `cut.inputs` of P places; of `cut` itself neither rows nor their number is read.
-
-        Returns:
-            (P, Hkv, S).
+        `inputs` are `cut.inputs` of P places; of `cut` itself nothing is read that differs by row.
         """
         raise NotImplementedError(self.geometry.method)
 

@@ -425,8 +425,7 @@ class AttentionCache(StateCache):
     ) -> None:
         """The step has been launched, and left `traces`: every row has one token more.
 
-        Args:
-            shorten: `Layer.shorten` of several layers at once; None where it cannot.
+        `shorten` is `Layer.shorten` of several layers at once, or gives None where it cannot.
         """
         self._step = step  # until all is counted
         due: dict[Cut, list[Layer]] = {}

@@ -21,21 +21,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from attention.core import devices
-from attention.core.slots import whole
 from attention.core.step import Cut
 from attention.engines.gpu import DeviceCounts, power_of_two
-from attention.errors import InvalidValue
+from attention.errors import CompileWarning, InvalidValue
 from attention.layers.layer import Layer, fixed
 from attention.patching.attention_op import CALL, constants
 from attention.patching.cache import AttentionCache
-from attention.patching.decode_step import (
-    CompileWarning,
-    DecodeStep,
-    NotCompiled,
-    Then,
-    probe,
-    quiet,
-)
+from attention.patching.decode_step import DecodeStep, NotCompiled, Then, probe, quiet
 from attention.patching.program import Program
 
 # Before a capture its work runs so often as it is: libraries set themselves up in a first run.
@@ -129,16 +121,9 @@ class _Region(NamedTuple):
     values: dict[str, Tensor]
 
 
-class _Cutting(NamedTuple):
-    """A captured cut: its graph, what it reads, `Cut.inputs`, positions before, and the state."""
-
-    graph: Graph
-    inputs: Tensor
-    before: list[Tensor]
-    state: list[Tensor]
-
-
 _Regions = dict[tuple[int, bool, Then | None], _Region]
+# A captured cut: its graph, `Cut.inputs`, positions before it, and the state that it changes.
+_Cutting = tuple[Graph, Tensor, list[Tensor], list[Tensor]]
 
 
 class CapturedStep(DecodeStep):
@@ -158,8 +143,7 @@ class CapturedStep(DecodeStep):
         self.seconds, self.states, self.graphs, self.fuses = 0.0, states, graphs, False
         self._program, self._model = Program(model, states), weakref.ref(model)
         self._regions: WeakKeyDictionary[DeviceCounts, _Regions]
-        self._cuttings: WeakKeyDictionary[DeviceCounts, dict[Hashable, _Cutting]]
-        self._cuttings = WeakKeyDictionary()
+        self._cuttings = WeakKeyDictionary[DeviceCounts, dict[Hashable, _Cutting]]()
         self._uncut: set[type[Layer]] = set()  # whose cuts cannot be captured
         self._stream: Any = None
         self._lock = threading.Lock()
@@ -291,39 +275,42 @@ class CapturedStep(DecodeStep):
     ) -> Sequence[Tensor] | None:
         """Cut rows of layers by one graph; None where their cuts cannot be captured."""
         places, method = power_of_two(len(cut.rows), 1), type(layers[0])
-        every = tuple(layer.geometry.index for layer in layers)
-        key = (places, cut.size, cut.most, cut.window, every)
+        which = tuple(layer.geometry.index for layer in layers)
+        key = places, cut.size, cut.most, cut.window, which
         cuttings = self._cuttings.setdefault(counts, {})
-        if key not in cuttings:
-            if method in self._uncut:
-                return None
+        if key not in cuttings and method not in self._uncut:
             try:
                 cuttings[key] = self._capture_cut(cut, layers, places)
             except RuntimeError as error:
                 self._uncut.add(method)
                 reason = f"{method.__name__}.rank runs as it is: {NotCompiled.because(error)}"
                 warnings.warn(reason, CompileWarning, stacklevel=2)
-                return None
-        cutting = cuttings[key]
-        cutting.inputs.copy_(devices.put(cut.inputs(places), counts.device))
-        cutting.graph.replay()
-        return _copied([tuple(cutting.before)])[0]
+        if key not in cuttings:
+            return None
+        graph, inputs, before, _ = cuttings[key]
+        inputs.copy_(devices.put(cut.inputs(places), counts.device))
+        graph.replay()
+        return _copied([tuple(before)])[0]
 
     def _capture_cut(self, cut: Cut, layers: Sequence[Layer], places: int) -> _Cutting:
         inputs = devices.put(0 * cut.inputs(places), layers[0].geometry.device)
-        every = [slots for layer in layers for slots in layer.state.values()]
-        written = fixed(*every)
+        state = [slots for layer in layers for slots in layer.state.values()]
+        written = fixed(*state)
         written += [layer.store.lengths for layer in layers if layer.store is not None]
-        first = [x[:1].clone() for x in written]  # warming up cuts the first row
-        with whole(every) as state:
-            try:
-                graph, before = self.graphs.capture(
-                    lambda: layers[0].shorten_together(cut, inputs, layers)
-                )
-            finally:
-                for x, row in zip(written, first, strict=True):
-                    x[:1].copy_(row)
-        return _Cutting(graph, inputs, before, state)
+        views, first = [slots.data for slots in state], [x[:1].clone() for x in written]
+        for slots, memory in zip(state, written, strict=False):
+            slots.data = memory  # of all rows, of which more may come
+        flat = [slots.flat for slots in state]
+        try:
+            graph, before = self.graphs.capture(
+                lambda: layers[0].shorten_together(cut, inputs, layers)
+            )
+        finally:
+            for slots, view in zip(state, views, strict=True):
+                slots.data = view
+            for x, row in zip(written, first, strict=True):
+                x[:1].copy_(row)  # warming up has cut the first one
+        return graph, inputs, before, flat
 
 
 def _copied(traces: Sequence[tuple[Tensor, ...]]) -> Sequence[tuple[Tensor, ...]]:

@@ -42,10 +42,6 @@ class NotCompiled(Exception):  # noqa: N818 - it names a state that callers go o
         return cls(f"{type(error).__name__}: {lines[0][:200]}")
 
 
-class CompileWarning(UserWarning):
-    """Something was to be compiled and is not, with the reason."""
-
-
 class DecodeStep(ABC):
     """A model's decode step, attention being one operator in it: the same for every method.
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from attention import AttentionCache
+from attention.errors import CompileWarning
 from attention.patching.captured import GRAPHS
 from attention.patching.compiled import compiled
-from attention.patching.decode_step import CompileWarning as CompileWarning
 from attention.patching.decode_step import DecodeStep, NotCompiled
 from lil.decoding.options import DecodeOptions, Request
 

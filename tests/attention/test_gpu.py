@@ -11,7 +11,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -564,10 +563,7 @@ def test_a_layer_is_always_the_same_launches_and_nothing_else(backend: Any) -> N
     assert len(seen[min(seen)]) == LAUNCHES.get(backend.name, 2)
 
 
-CUTTING = (attention.SnapKV(budget=17), attention.RKV(budget=18), attention.RaaS(budget=16, page=4))
-
-
-@each(CUTTING, 0)
+@each(METHODS[6:9], 0)
 def test_a_step_that_cuts_rows_replays_one_graph_more(backend: Any, monkeypatch: Any) -> None:
     """And two copies, of what that reads and of positions, however many layers there are."""
     replay = Piece.replay
@@ -577,7 +573,7 @@ def test_a_step_that_cuts_rows_replays_one_graph_more(backend: Any, monkeypatch:
             replay(piece)
 
     monkeypatch.setattr(Piece, "replay", unseen)
-    with captured(replace(backend, keep_prompt=False), layers=3) as both:
+    with captured(backend, layers=3) as both:
         monkeypatch.setattr(gpu, "launch", lambda *_, **__: None)
         graphs, steps, ids = both.step.graphs, dict[int, list[Counter[str]]](), both.newest[:, None]
         for _ in range(24):
@@ -601,23 +597,16 @@ def test_rows_cut_at_once_may_keep_other_numbers() -> None:
         both.decode(15)
 
 
-class Asking(SnapKVLayer):
-    """Its rank asks the device for a number."""
+def test_a_cut_that_cannot_be_captured_runs_and_is_named(monkeypatch: Any) -> None:
+    rank, reason = SnapKVLayer.rank, r"SnapKVLayer.rank runs as it is: .*__float__"
 
-    on_device = True
+    def asks(layer: Any, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:
+        return rank(layer, k, q, rows) * (1 + 0 * float(q.sum()))
 
-    def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:
-        return super().rank(k, q, rows) * (1 + 0 * float(q.sum()))
-
-
-class AskingSnapKV(attention.SnapKV):
-    layer_class = Asking
-
-
-def test_a_cut_that_cannot_be_captured_runs_and_is_named() -> None:
+    monkeypatch.setattr(SnapKVLayer, "rank", asks)
     with (
-        pytest.warns(CompileWarning, match=r"Asking.rank runs as it is: .*__float__") as warned,
-        captured(AskingSnapKV(budget=17), layers=2) as both,
+        pytest.warns(CompileWarning, match=reason) as warned,
+        captured(attention.SnapKV(budget=17), layers=2) as both,
     ):
         both.decode(9)
     assert len(warned) == 1

@@ -597,6 +597,15 @@ def test_rows_cut_at_once_may_keep_other_numbers() -> None:
         both.decode(15)
 
 
+def test_rows_that_come_later_are_cut_by_the_same_graph() -> None:
+    with captured(attention.SnapKV(budget=17), layers=1) as both:
+        both.cache.session.room = 4, 0
+        both.leave([0])
+        both.decode(4)
+        both.arrive([27], steps=2)
+        both.decode(2)
+
+
 def test_a_cut_that_cannot_be_captured_runs_and_is_named(monkeypatch: Any) -> None:
     rank, reason = SnapKVLayer.rank, r"SnapKVLayer.rank runs as it is: .*__float__"
 

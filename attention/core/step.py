@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -266,3 +266,37 @@ class Step:
         # Rows differ in length only in a prefill, where a loop over rows costs little.
         for r, (start, n) in enumerate(zip(counts.tolist(), self.new.tolist(), strict=True)):
             out[r, :, start : start + n] = new[r, :, self.T - n :]
+
+
+class HostNumber(RuntimeError):  # noqa: N818 - it names what was asked for
+    """A hook asked for a number of the host in a step that a GPU replays: it would stay as it is."""
+
+
+class DeviceStep(Step):
+    """A decode step whose numbers are on the device alone, as hooks see it where it is captured.
+
+    Args:
+        past: tokens that each row had seen before, (R,).
+        known: what else the device knows, by its key in `memo`.
+
+    Raises:
+        HostNumber: anything else is asked for.
+    """
+
+    def __init__(self, past: Tensor, known: dict[Hashable, Any] | None = None) -> None:
+        self.T, self.decode, self.padded, self.device = 1, True, False, past.device
+        past = past.long()
+        self._memos = {"past": past, "seen": past + 1, "positions": past[:, None], **(known or {})}
+
+    @property
+    def rows(self) -> int:
+        return len(self.past_tokens)
+
+    def generated(self) -> Tensor:
+        return torch.ones_like(self.positions(), dtype=torch.bool)
+
+    def tensor(self, counts: object) -> NoReturn:  # noqa: ARG002
+        raise HostNumber("step.tensor, a copy of host numbers")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise HostNumber(f"step.{name}, a number of the host")

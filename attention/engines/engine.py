@@ -246,12 +246,7 @@ class Engine(ABC):
         Returns:
             Numbers and tokens to read of pages, as `attend_pages` takes them, (B, H, k + A).
         """
-        (B, H, M, E), Hkv = q.shape, summaries.shape[1]
-        wide = accumulator(summaries.dtype)  # in bfloat16 pages would tie
-        most = summaries[:, :, : competing.most].flatten(0, 1).to(wide)
-        # Of many keys logits come transposed, so heads are put together when their queries are.
-        score = logits(q.to(wide).reshape(B * Hkv, -1, E), most).view(B, Hkv, H // Hkv, M, -1)
-        score = score.amax(3).flatten(1, 2)
+        H, score = q.shape[1], page_scores(q, summaries[:, :, : competing.most])
         if narrow:
             score = score.to(torch.float32)
         if competing.hidden is not None:
@@ -395,6 +390,19 @@ class Engine(ABC):
             worth = worth.masked_fill(position >= stays[:, None, None], float("inf"))
         least = worth == worth.amin(-1, keepdim=True)
         return torch.where(least, position, -1).argmax(-1, keepdim=True)
+
+
+def page_scores(q: Tensor, summaries: Tensor) -> Tensor:
+    """The largest product of each page's summary with a query of the set, (B, H, P).
+
+    Shapes are those of `Engine.best_pages`.
+    """
+    (B, H, M, E), Hkv = q.shape, summaries.shape[1]
+    wide = accumulator(summaries.dtype)  # in bfloat16 pages would tie
+    known = summaries.flatten(0, 1).to(wide)
+    # Of many keys logits come transposed, so heads are put together when their queries are.
+    score = logits(q.to(wide).reshape(B * Hkv, -1, E), known).view(B, Hkv, H // Hkv, M, -1)
+    return score.amax(3).flatten(1, 2)
 
 
 def mean_of_heaviest(keys: Tensor, mass: Tensor, k: int) -> Tensor:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from attention.core import devices
+from attention.core.kernels import softmax
 from attention.core.ropes import Turn
 from attention.core.step import Counts
 
@@ -151,7 +152,8 @@ class Eviction:
 
     Attributes:
         worth: "score", what a slot is remembered to have got; "last", what it got in this step;
-            "number", a number drawn for its position; "mass" where nothing is dropped.
+            "number", a number drawn for its position; "mass" where nothing is dropped; "" where hooks
+        learn and choose.
         following: the slot of the next token, (rows, H, 1).
         spared, recent: numbers of rows: tokens of lower positions stay, and so many newest ones.
         memory: (rows, H, C) or (rows, H, C, G), float32; None where nothing is remembered.
@@ -372,3 +374,15 @@ def join_splits(counts: DeviceCounts, splits: Splits) -> Tensor:
         TILE=splits.tile.SLOTS, BLOCK=block, num_warps=4,
     )  # fmt: skip
     return splits.out
+
+
+def probabilities(counts: DeviceCounts, splits: Splits) -> Tensor:
+    """What each slot gets of each query, float32, (R, H, M, C): 0 where nothing is held."""
+    store, logits = splits.store, splits.logits
+    assert logits is not None
+    (R, H, M, C), sinks = logits.shape, store.sink_logits
+    length = (store.lengths[:R] + 1).clamp(max=store.limit) * counts.live[:R]
+    hidden = torch.arange(C, device=logits.device) >= length[:, None, None, None]
+    # Finite, as a row that is not live holds nothing.
+    scores = logits.masked_fill(hidden, torch.finfo(logits.dtype).min)
+    return softmax(scores, None if sinks is None else sinks.view(H, M, 1)).masked_fill(hidden, 0.0)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attention.core.kernels import dense
 from attention.core.slots import Slots
-from attention.core.step import Counts, Cut, Step
+from attention.core.step import Counts, Cut, DeviceStep, HostNumber, Step
 from attention.engines import QKV, gpu
 from attention.errors import InvalidValue, check_int
 from attention.layers.bounded import Bounded
@@ -94,6 +94,25 @@ class Compressing(Bounded):
         for cut in self.settle(step):
             self.before |= zip(cut.rows.tolist(), self.shorten(cut, step.inputs(cut)), strict=True)
         return out
+
+    def step(
+        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
+    ) -> Tensor:
+        if not self.hooked or type(self).learn is Compressing.learn:
+            return super().step(q, k, v, scaling, counts)
+        assert self.store is not None
+        splits = gpu.attend_splits(counts, self.store, q, k, v, scaling, logits=True)
+        out = gpu.join_splits(counts, splits)
+        with self.hooking(len(q)):
+            self.learn(gpu.probabilities(counts, splits), DeviceStep(counts.seen[: len(q)]))
+        return out
+
+    def rehearse(self, step: DeviceStep) -> None:
+        g = self.geometry
+        if type(self).remembered is not Compressing.remembered:
+            raise HostNumber("`remembered`, which brings what the host computes")
+        probs = self.k.data.new_zeros((step.rows, g.Hkv, g.G, self.k.capacity), dtype=g.wide)
+        self.learn(probs, step)
 
     def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
         position, queries = fixed(self.position, self.queries)

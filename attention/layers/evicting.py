@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.core.kernels import dense, group
+from attention.core.kernels import added, dense, group
 from attention.core.slots import Slots
-from attention.core.step import Counts, Step
+from attention.core.step import Counts, DeviceStep, Step
 from attention.engines import QKV, gpu
 from attention.layers.bounded import Bounded
 from attention.layers.layer import Geometry, Method, fixed, row_lists
@@ -109,13 +109,56 @@ class Evicting(Bounded):
             self.next.data = self.loser(S, step)
         return out
 
+    def step(
+        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
+    ) -> Tensor:
+        if not self.hooked:
+            return super().step(q, k, v, scaling, counts)
+        assert self.store is not None
+        splits = gpu.attend_splits(counts, self.store, q, k, v, scaling)
+        out = gpu.join_splits(counts, splits)
+        numbers = (
+            x[: len(q)] for x in (counts.seen, counts.number("spared"), counts.number("recent"))
+        )
+        with self.hooking(len(q)):
+            self.drop(gpu.probabilities(counts, splits), *numbers)
+        return out
+
+    def drop(self, probs: Tensor, past: Tensor, spared: Tensor, recent: Tensor) -> None:
+        """What follows attention in a step of rows (R,), by hooks; probs are (R, Hkv, G, S)."""
+        for memory in self.memories:
+            # A place that is free may name any slot.
+            at = self.next.data.clamp(max=memory.capacity - 1)
+            tail = memory.data.shape[3:]
+            at = at.view(*at.shape, *(1 for _ in tail)).expand(*at.shape, *tail)
+            memory.data.scatter_(2, at, memory.fill)
+        window = type(self).newest is not Evicting.newest
+        known = {
+            "prompt": spared[:, None, None],
+            ("recent", type(self)): past + 2 - recent if window else None,
+            ("all full", self.limit): False,
+        }
+        step, S = DeviceStep(past, known), probs.shape[-1]
+        if self.summed is not None:
+            self.summed.data[:, :, :S] += added(probs, 2)
+        elif type(self).learn is not Evicting.learn:
+            self.learn(probs, step)
+        self.next.data = self.loser(S, step)
+
+    def rehearse(self, step: DeviceStep) -> None:
+        g, none = self.geometry, torch.zeros_like(step.past_tokens)
+        probs = self.k.data.new_zeros((step.rows, g.Hkv, g.G, self.k.capacity), dtype=g.wide)
+        self.drop(probs, step.past_tokens, none, none)
+
     def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
-        evicts = self.eviction(counts.number("spared"), counts.number("recent"))
+        numbers = counts.number("spared"), counts.number("recent")
+        hooked = gpu.Eviction("", fixed(self.next)[0])
+        evicts = hooked if self.hooked else self.eviction(*numbers)
         more = {"position": fixed(self.position)[0], "eviction": evicts}
         return self.store_of(self.k, self.v, counts.seen, self.limit, "next", **more)
 
     def eviction(self, spared: Tensor, recent: Tensor) -> gpu.Eviction:
-        """How `step` chooses what is lost."""
+        """How kernels choose what is lost."""
         raise NotImplementedError(self.geometry.method)
 
     def row_numbers(self, prompts: Counts) -> dict[str, Counts]:

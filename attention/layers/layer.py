@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, Self
@@ -17,9 +18,10 @@ from torch import Tensor
 from attention.core.kernels import accumulator, dense, group
 from attention.core.ropes import Rope
 from attention.core.slots import Slots
-from attention.core.step import Counts, Cut, Step
+from attention.core.step import Counts, Cut, DeviceStep, Step
 from attention.engines import QKV, Engine, TorchEngine, gpu
 from attention.errors import BudgetExceeded, InvalidValue
+from attention.layers import rehearsal
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ class Layer(ABC):
     keeps_all = False
     # Whether `crop` is exact for any row, however long it is.
     rewindable = False
-    # Whether `step` does what `decode` does in this very class: a subclass must say so again.
+    # Whether `step` does what `decode` does in this very class by kernels: a subclass must say so
+    # again. In others it calls their hooks, where its base class has any.
     on_device = False
     # Tokens seen up to which decode queries and prompts are read alike; `Backend.build` sets it.
     exact_until: float = math.inf
@@ -194,10 +197,45 @@ class Layer(ABC):
     # Decode steps without a number of the host, see `attention.engines.gpu`
 
     @property
-    def steps(self) -> bool:
-        """Whether `step` serves this layer."""
-        few = self.geometry.Hq <= gpu.MOST_QUERIES * self.geometry.Hkv
-        return few and "on_device" in vars(type(self)) and self.on_device
+    def hooked(self) -> bool:
+        """Whether `step` calls hooks: all that a class has of its own."""
+        kind = type(self)
+        if "on_device" in vars(kind) and self.on_device:
+            return False
+        base = next(x for x in kind.__mro__ if "rehearse" in vars(x))
+        names = ("forward", "decode", "step", "stored")
+        return base is not Layer and all(getattr(kind, n) is getattr(base, n) for n in names)
+
+    def obstacle(self) -> str | None:
+        """Why `step` does not serve this layer, whose prompt was read; None where it does."""
+        few, kind = self.geometry.Hq <= gpu.MOST_QUERIES * self.geometry.Hkv, type(self)
+        if few and self.hooked:
+            reason = rehearsal.obstacle(self)
+            return reason and f"{kind.__name__} takes numbers from the host: {reason}"
+        known = few and "on_device" in vars(kind) and self.on_device
+        return None if known else f"{kind.__name__} takes lengths from the host"
+
+    def rehearse(self, step: DeviceStep) -> None:
+        """Call the hooks of a decode step, with any numbers."""
+        raise NotImplementedError(type(self).__name__)
+
+    @contextmanager
+    def hooking(self, rows: int) -> Iterator[None]:
+        """Hooks see the first rows of what is reserved; what they bind anew is copied there."""
+        places = [(x, x.fixed, len(x.data)) for x in self.state.values() if x.fixed is not None]
+        for slots, memory, _ in places:
+            slots.data = memory[:rows]
+        yield
+        for slots, memory, held_rows in places:
+            if slots.data.data_ptr() != memory.data_ptr():
+                memory[:rows].copy_(slots.data)
+            slots.data, slots.fixed = memory[:held_rows], memory
+
+    @property
+    def written(self) -> list[Tensor]:
+        """What hooks may write, whether or not rows are live."""
+        names = self.state.keys() - {"k", "v"} if self.hooked else set()
+        return fixed(*(self.state[name] for name in sorted(names)))
 
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.core.step import Counts, Step
+from attention.core.step import Counts, DeviceStep, Step
+from attention.engines import gpu
+from attention.engines.engine import page_scores
 from attention.errors import InvalidValue
 from attention.layers.layer import Geometry
 from attention.layers.selecting import Choice, Selecting
@@ -63,6 +65,9 @@ class Paged(Selecting):
         return None
 
     def notice(self, k: Tensor, step: Step) -> None:
+        if isinstance(step, DeviceStep):
+            self.renew(step)
+            return
         self.summaries.fit(step.longest)
         single = self.alone(k) if step.decode else None
         if single is None:
@@ -72,6 +77,30 @@ class Paged(Selecting):
         at = step.flat(number, k.shape[1], self.summaries.capacity, "summary")
         begun = step.memo(("begun", self.page), lambda: self.begun(step))
         self.geometry.engine.raise_to(self.summaries, at, single, begun)
+
+    def renew(self, step: DeviceStep) -> None:
+        """Compute the summary of each row's last page, all lengths being on the device."""
+        k, past = self.k.data.unflatten(2, (-1, self.page)), step.past_tokens[:, None]
+        number = (past // self.page)[..., None, None]
+        keys = k.gather(2, number[..., None].expand(-1, k.shape[1], 1, *k.shape[3:]))
+        mask = torch.arange(self.page, device=k.device) <= past % self.page
+        summary = self.summary(keys, mask[:, None, None, :, None])
+        known = self.summaries.data
+        known.scatter_(2, number.expand_as(summary), summary.to(known.dtype))
+
+    def table(
+        self, q: Tensor, step: DeviceStep, counts: gpu.DeviceCounts | None = None
+    ) -> tuple[Tensor, Tensor]:
+        if type(self).choose is not Paged.choose:
+            return super().table(q, step, counts)
+        scores = page_scores(self.products(q), self.summaries.data).to(torch.float32)
+        if counts is None:  # a rehearsal
+            return scores, scores
+        scores = (scores + 0.0).contiguous()  # both zeros are one
+        table, read = gpu.choices().select(
+            scores, counts.seen, counts.live, self.quota - 1, page=self.page
+        )
+        return table, read
 
     def begun(self, step: Step) -> Tensor | None:
         """Which rows begin a page, once for each KV head, (B * Hkv,); None for none."""

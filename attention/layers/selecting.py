@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attention.core import devices
 from attention.core.kernels import group
-from attention.core.step import Counts, Step
+from attention.core.step import Counts, DeviceStep, HostNumber, Step
 from attention.engines import QKV, gpu
 from attention.layers.layer import Geometry, KeepAll, Method, row_lists
 
@@ -94,7 +94,8 @@ class Selecting(KeepAll):
         self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
     ) -> Tensor:
         assert self.store is not None
-        table, read = self.selected(q, k, v, scaling, counts)
+        answer = self.answered if self.hooked else self.selected
+        table, read = answer(q, k, v, scaling, counts)
         if table is None or read is None:
             return gpu.attend(counts, self.store, q, k, v, scaling)
         self.traces = table, read
@@ -107,6 +108,43 @@ class Selecting(KeepAll):
     ) -> tuple[Tensor, Tensor] | tuple[None, None]:
         """Store the new token, and the pages to read as `gpu.Pages` has them; Nones where dense."""
         raise NotImplementedError(self.geometry.method)
+
+    def answered(
+        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
+    ) -> tuple[Tensor, Tensor] | tuple[None, None]:
+        """`selected` by hooks."""
+        step, D = DeviceStep(counts.seen[: len(q)]), q.shape[3]
+        with self.hooking(len(q)):
+            at = step.past_tokens[:, None, None, None].expand(-1, k.shape[1], 1, D)
+            for slots, new in ((self.k, k), (self.v, v)):
+                slots.data.scatter_(2, at, new)
+            self.notice(k, step)
+            if counts.dense:
+                return None, None
+            return self.table(group(q, k.shape[1], scaling), step, counts)
+
+    def table(
+        self,
+        q: Tensor,
+        step: DeviceStep,
+        counts: gpu.DeviceCounts | None = None,  # noqa: ARG002
+    ) -> tuple[Tensor, Tensor]:
+        """What `choose` answers, as `gpu.Pages` has it."""
+        choice, Hkv = self.choose(q, step), self.geometry.Hkv
+        if choice.counts is not None:
+            raise HostNumber("Choice.counts, where a step reads all tokens of a page")
+        self.spend(choice.pages.shape[2] * self.page)
+        filled = self.counts(choice, step.seen_tokens)
+        # What is not read comes behind all pages, where nobody looks.
+        pages = choice.pages.masked_fill(filled == 0, torch.iinfo(torch.int32).max).sort().values
+        both = (x.to(torch.int32) for x in (pages, filled.sum(-1)))
+        table, read = (x.expand(-1, max(x.shape[1], Hkv), *x.shape[2:]).contiguous() for x in both)
+        return table, read
+
+    def rehearse(self, step: DeviceStep) -> None:
+        g = self.geometry
+        self.notice(self.k.data[:, :, :1], step)
+        self.table(self.k.data.new_zeros(step.rows, g.Hkv, g.G, g.D), step)
 
     def settle(self, step: Step) -> tuple[()]:
         self._chosen, self.pages_then = None, self.begun_pages(step)

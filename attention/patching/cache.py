@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -305,7 +306,7 @@ class AttentionCache(StateCache):
             self._rows, self._drafts, self._done = rows, 0, 0
             if self._beyond is not None:
                 self._rows = rows._replace(beyond=self._beyond)
-            self._stepping = opened.decode and not opened.idle and self.refusal is None
+            self._stepping = opened.decode and not opened.idle and self._steps()
             if self._stepping:
                 self._prepare(opened, opened.rows)
             elif self.counts is not None:
@@ -354,8 +355,22 @@ class AttentionCache(StateCache):
         rows = self._rows
         if not (rows.seen >= np.maximum(rows.prompts, 1)).all():
             return "a prompt has not been read to its end"
-        bound = next((x for x in self.layers if not x.steps), None)
-        return None if bound is None else f"{type(bound).__name__} takes lengths from the host"
+        for layer in self.layers:
+            key, known = (type(layer), layer.geometry.index), self.session.obstacles
+            if key not in known:
+                known[key] = layer.obstacle()
+            if known[key] is not None:
+                return known[key]
+        return None
+
+    def _steps(self) -> bool:
+        """Whether lengths are on the device; hooks for which they cannot be are named once."""
+        known, reason = len(self.session.obstacles), self.refusal
+        first = len(self.session.obstacles) > known
+        if reason is not None and first and any(layer.hooked for layer in self.layers):
+            name = self.backend.name
+            warnings.warn(f"steps of {name} run operation by operation: {reason}", stacklevel=2)
+        return reason is None
 
     @changing_state
     def reserve(self, rows: int, tokens: int) -> None:

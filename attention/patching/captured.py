@@ -245,6 +245,7 @@ class CapturedStep(DecodeStep):
 
         live = counts.live.clone()
         counts.live.zero_()  # what warms up and what is captured changes no row
+        memories = [(x, x.clone()) for layer in layers for x in layer.written]
         try:
             if fused:
                 fused = self._fused(partial(self._program.run, values, inputs(), attend, True))
@@ -254,6 +255,8 @@ class CapturedStep(DecodeStep):
             raise NotCompiled(f"a step of {rows} rows cannot be captured: {reason}") from error
         finally:
             counts.live.copy_(live)
+            for memory, before in memories:
+                memory.copy_(before)
         traces = [layer.traces for layer in layers]
         return _Region(graph, ids, outputs[:states], traces, values)
 

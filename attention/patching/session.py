@@ -29,6 +29,8 @@ class Session:
         self.open = True
         # Rows and tokens of a row that are reserved for captured steps; state grows to as many.
         self.room = (0, 0)
+        # Why layers of a class and number cannot be captured, once they were asked.
+        self.obstacles: dict[tuple[type, int], str | None] = {}
         self._full = full
         self._full_session: Session | None = None
 

@@ -233,6 +233,14 @@ def memory(case: Case) -> str:
     return f"keeps {len(driver.kept()[0])} of {driver.n} tokens in constant memory"
 
 
+def device(case: Case) -> str:
+    """Whether a GPU's decode steps can be captured; no failure where they cannot."""
+    driver = OneLayer(case.backend, rows=2)
+    driver.feed(case.longest)
+    reason = driver.layer.obstacle()
+    return f"on a GPU, steps are {reason or 'captured'}"
+
+
 CHECKS: dict[str, Callable[[Case], str]] = {
     "declared": declared,
     "softmax": softmax,
@@ -243,6 +251,7 @@ CHECKS: dict[str, Callable[[Case], str]] = {
     "copied": copied,
     "crop": crop,
     "memory": memory,
+    "device": device,
 }
 
 

@@ -424,7 +424,9 @@ class Both:
         counts, seen = self.cache.counts, self.cache.seen.numpy()
         for index, layer in enumerate(self.cache.layers):
             read = counts.reads[index, padded(len(seen)), bool(layer.traces)].sum(-1)
-            due = np.pad(layer.reads(seen), (0, len(read) - len(seen)))
+            chosen = layer.measured(seen)
+            reads = layer.reads(seen) if chosen is None else chosen[0].long().numpy()
+            due = np.pad(reads, (0, len(read) - len(seen)))
             assert (read == torch.from_numpy(due)[:, None]).all()
             for look in ("kept_positions", "read_positions"):
                 both = (getattr(x, look)(index) for x in (self.cache, self.plain))

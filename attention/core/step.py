@@ -286,14 +286,11 @@ class DeviceStep(Step):
     def __init__(self, past: Tensor, known: dict[Hashable, Any] | None = None) -> None:
         self.T, self.decode, self.padded, self.device = 1, True, False, past.device
         past = past.long()
-        self._memos = {"past": past, "seen": past + 1, "positions": past[:, None], **(known or {})}
+        self._memos = {"past": past, "seen": past + 1, **(known or {})}
 
     @property
     def rows(self) -> int:
         return len(self.past_tokens)
-
-    def generated(self) -> Tensor:
-        return torch.ones_like(self.positions(), dtype=torch.bool)
 
     def tensor(self, counts: object) -> NoReturn:  # noqa: ARG002
         raise HostNumber("step.tensor, a copy of host numbers")

@@ -200,20 +200,20 @@ class Layer(ABC):
     def hooked(self) -> bool:
         """Whether `step` calls hooks: all that a class has of its own."""
         kind = type(self)
-        if "on_device" in vars(kind) and self.on_device:
-            return False
         base = next(x for x in kind.__mro__ if "rehearse" in vars(x))
         names = ("forward", "decode", "step", "stored")
-        return base is not Layer and all(getattr(kind, n) is getattr(base, n) for n in names)
+        own = base is Layer or any(getattr(kind, name) is not getattr(base, name) for name in names)
+        return not (own or "on_device" in vars(kind))
 
     def obstacle(self) -> str | None:
         """Why `step` does not serve this layer, whose prompt was read; None where it does."""
-        few, kind = self.geometry.Hq <= gpu.MOST_QUERIES * self.geometry.Hkv, type(self)
-        if few and self.hooked:
-            reason = rehearsal.obstacle(self)
-            return reason and f"{kind.__name__} takes numbers from the host: {reason}"
-        known = few and "on_device" in vars(kind) and self.on_device
-        return None if known else f"{kind.__name__} takes lengths from the host"
+        kind, reason = type(self), "takes lengths from the host"
+        if self.geometry.Hq <= gpu.MOST_QUERIES * self.geometry.Hkv:
+            if "on_device" in vars(kind) and self.on_device:
+                return None
+            if self.hooked:
+                reason = rehearsal.obstacle(self) or ""
+        return f"{kind.__name__} {reason}" if reason else None
 
     def rehearse(self, step: DeviceStep) -> None:
         """Call the hooks of a decode step, with any numbers."""

@@ -238,7 +238,8 @@ def device(case: Case) -> str:
     driver = OneLayer(case.backend, rows=2)
     driver.feed(case.longest)
     reason = driver.layer.obstacle()
-    return f"on a GPU, steps are {reason or 'captured'}"
+    how = f"run operation by operation: {reason}" if reason else "are captured"
+    return f"on a GPU this method's steps {how}"
 
 
 CHECKS: dict[str, Callable[[Case], str]] = {

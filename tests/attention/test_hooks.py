@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,10 @@ from torch import Tensor
 from attention.contract import Choice, Compressing, Dropping, Evicting, Selecting
 from attention.patching.decode_step import NotCompiled
 from attention.testing.driving import step, text
-from tests.attention.interpreting import interpreting
-from tests.attention.test_gpu import captured, pytestmark
+from tests.attention.test_gpu import _interpreter, captured, pytestmark
 from tests.documents import ROOT, files
 
-__all__ = ["pytestmark"]
-
-
-@pytest.fixture(autouse=True)
-def _interpreter() -> Iterator[None]:
-    torch.use_deterministic_algorithms(True)  # what is empty is filled with NaN
-    with interpreting():
-        yield
-    torch.use_deterministic_algorithms(False)
+__all__ = ["_interpreter", "pytestmark"]
 
 
 class FadingLayer(Evicting):
@@ -74,44 +64,39 @@ class HostLayer(Selecting):
         return Choice(step.tensor(pages)[:, None], step.tensor(pages >= 0)[:, None])
 
 
-def method(kind: type) -> Any:
+def method(kind: type, **parameters: Any) -> Any:
     """A backend of a layer's class."""
 
     @dataclass(frozen=True, kw_only=True)
     class Mine(Dropping):
         name = "mine"
-        source = "a test"
         least_budget = 2
         layer_class = kind
         budget: int
 
-    return Mine
+    return Mine(**parameters)
 
 
-@pytest.fixture
-def tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The methods of the page for authors."""
+CASES = {
+    "kept mass": lambda _: method(FadingLayer, budget=16),
+    "a prompt stays": lambda _: method(FadingLayer, budget=40, keep_prompt=True),
+    "cuts": lambda _: method(SummedLayer, budget=17),
+    # In the first layer keys of equal tokens are as long, up to rounding.
+    "tutorial evicts": lambda page: page("l2norm").L2Norm(budget=16, dense_layers=1),
+    "tutorial scores": lambda page: page("moba").MoBA(budget=16, page=4),
+    "tutorial chooses": lambda page: page("ends").Ends(budget=16, page=4),
+}
+
+
+@pytest.mark.parametrize(
+    "case", [next(iter(CASES)), *(pytest.param(x, marks=pytest.mark.slow) for x in [*CASES][1:])]
+)
+def test_hooks_are_captured(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """48 tokens of rows of other lengths, which leave and come."""
     for name, code in files(ROOT / "docs" / "write_a_method.md").items():
         (tmp_path / name).write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
-    return lambda name: importlib.import_module(name)
-
-
-CASES = [
-    # In the first layer keys of equal tokens are as long, up to rounding.
-    lambda page: page("l2norm").L2Norm(budget=16, dense_layers=1),
-    lambda page: page("moba").MoBA(budget=16, page=4),
-    lambda page: page("ends").Ends(budget=16, page=4),
-    lambda _: method(FadingLayer)(budget=16),
-    lambda _: method(FadingLayer)(budget=40, keep_prompt=True),
-    lambda _: method(SummedLayer)(budget=17),
-]
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_hooks_are_captured(case: Any, tutorial: Any) -> None:
-    """48 tokens of rows of other lengths, which leave and come."""
-    backend = case(tutorial)
+    backend = CASES[case](importlib.import_module)
     with captured(backend, layers=1 + backend.dense_layers) as both:
         both.cache.session.room = 4, 256
         both.decode(20)
@@ -124,15 +109,15 @@ def test_hooks_are_captured(case: Any, tutorial: Any) -> None:
 
 
 def test_a_hook_that_asks_for_a_host_number_runs_as_it_is() -> None:
-    with captured(method(HostLayer)(budget=6), layers=2) as both:
+    with captured(method(HostLayer, budget=6), layers=2) as both:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for i in range(4):
-                ids = text(3, seed=i)
                 caches = zip(both.models, (both.plain, both.cache), strict=True)
-                torch.testing.assert_close(*(step(model, cache, ids) for model, cache in caches))
-        assert [str(w.message) for w in caught if "mine" in str(w.message)] == [
-            f"steps of mine run operation by operation: {both.cache.refusal}"
-        ]
+                logits = [step(model, cache, text(3, seed=i)) for model, cache in caches]
+                torch.testing.assert_close(*logits)
+        reason = both.cache.refusal
+        named = [str(w.message) for w in caught if "mine" in str(w.message)]
+        assert named == [f"steps of mine run operation by operation: {reason}"]
         with pytest.raises(NotCompiled, match=r"HostLayer .*step.seen, .* \(test_hooks.py:\d+\)"):
             both.decode(1)

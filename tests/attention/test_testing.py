@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+import torch
 from examples import FIRST
+from torch import Tensor
 
 import attention
+from attention.contract import Dropping, Evicting, Step
 from attention.testing import ContractBroken, check
+from attention.testing.checks import CHECKS
 
 #: Checks that controls break on purpose: they weigh or read what a method must not.
 BROKEN_ON_PURPOSE = {"noise": ["softmax", "prefill"]}
@@ -31,3 +38,47 @@ def test_what_is_wrong_is_named() -> None:
         check(attention.RaaS(budget=16, page=4))
     with pytest.raises(attention.InvalidValue, match="did you mean 'exact'"):
         check(attention.Full(), skip=["exactt"])
+
+
+class Counted(Evicting):
+    """Hooks that keep a number and a tensor where rows do not have them."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.steps, self.last = 0, torch.zeros(())
+
+    def counted(self) -> int:
+        self.steps += 1
+        return self.steps
+
+    def former(self) -> Tensor:
+        before, self.last = self.last, self.position.data[:, :, :1] * 1.0
+        return before
+
+
+@pytest.mark.parametrize(
+    ("rule", "named"),
+    [
+        (lambda _, step: step.seen_tokens[:, None, None], "are captured"),
+        (lambda _, step: step.longest, r"Ruled .* step.longest, .* \(test_testing.py:\d+\)"),
+        (lambda _, step: step.tensor([1]), "step.tensor"),
+        (lambda _, step: step.seen_tokens.max().item(), "_local_scalar_dense, which brings"),
+        (lambda layer, _: layer.position.data.tolist()[0][0][0], r"tolist\(\)"),
+        (lambda _, step: torch.rand(1, device=step.device), "rand, which draws"),
+        (lambda layer, _: layer.counted(), "outside `remember`"),
+        (lambda layer, _: layer.former(), "outside `remember`"),
+    ],
+)
+def test_what_a_graph_would_repeat_is_named(rule: Callable[..., Any], named: str) -> None:
+    class Ruled(Counted):
+        def worth(self, S: int, step: Step) -> Tensor:
+            return self.position.data[:, :, :S] + 1e-3 * rule(self, step)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Backend(Dropping):
+        name = "ruled"
+        layer_class = Ruled
+        budget: int
+
+    said = check(Backend(budget=16), skip=CHECKS.keys() - {"device"})["device"]
+    assert re.search(named, said), said

@@ -269,7 +269,7 @@ class Step:
 
 
 class HostNumber(RuntimeError):  # noqa: N818 - it names what was asked for
-    """A hook asked for a number of the host in a step that a GPU replays: it would stay as it is."""
+    """A hook asked for a number of the host, which a step that a GPU replays would repeat."""
 
 
 class DeviceStep(Step):

@@ -152,8 +152,8 @@ class Eviction:
 
     Attributes:
         worth: "score", what a slot is remembered to have got; "last", what it got in this step;
-            "number", a number drawn for its position; "mass" where nothing is dropped; "" where hooks
-        learn and choose.
+            "number", a number drawn for its position; "mass" where nothing is dropped; "" where
+            hooks learn and choose.
         following: the slot of the next token, (rows, H, 1).
         spared, recent: numbers of rows: tokens of lower positions stay, and so many newest ones.
         memory: (rows, H, C) or (rows, H, C, G), float32; None where nothing is remembered.

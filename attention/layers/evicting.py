@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 import torch
@@ -133,7 +135,7 @@ class Evicting(Bounded):
             at = at.view(*at.shape, *(1 for _ in tail)).expand(*at.shape, *tail)
             memory.data.scatter_(2, at, memory.fill)
         window = type(self).newest is not Evicting.newest
-        known = {
+        known: dict[Hashable, Any] = {
             "prompt": spared[:, None, None],
             ("recent", type(self)): past + 2 - recent if window else None,
             ("all full", self.limit): False,

@@ -80,9 +80,10 @@ class Paged(Selecting):
 
     def renew(self, step: DeviceStep) -> None:
         """Compute the summary of each row's last page, all lengths being on the device."""
-        k, past = self.k.data.unflatten(2, (-1, self.page)), step.past_tokens[:, None]
+        past, (R, H, _, D) = step.past_tokens[:, None], self.k.data.shape
+        k = self.k.data.view(R, H, -1, self.page, D)
         number = (past // self.page)[..., None, None]
-        keys = k.gather(2, number[..., None].expand(-1, k.shape[1], 1, *k.shape[3:]))
+        keys = k.gather(2, number[..., None].expand(-1, H, 1, self.page, D))
         mask = torch.arange(self.page, device=k.device) <= past % self.page
         summary = self.summary(keys, mask[:, None, None, :, None])
         known = self.summaries.data

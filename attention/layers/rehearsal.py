@@ -26,11 +26,11 @@ _REFUSED = {
 _CALLS = {"__array__", "as_tensor", "asarray", "cpu", "numpy", "tensor", "tolist"}
 
 
-class _Operations(TorchDispatchMode):
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records operations with their numbers and shapes."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.record: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -60,7 +60,8 @@ def obstacle(layer: Layer) -> str | None:
 
     def record(past: int) -> list[str]:
         step = DeviceStep(torch.full((2,), past, device=device))
-        with _Operations() as operations, _Calls():
+        operations = _Operations()
+        with operations, _Calls():
             twin.rehearse(step)
         return operations.record
 

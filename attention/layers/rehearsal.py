@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,9 +13,6 @@ from torch.utils._pytree import tree_map
 
 from attention.core import step as steps
 from attention.core.step import DeviceStep, HostNumber
-
-if TYPE_CHECKING:
-    from attention.layers.layer import Layer
 
 _REFUSED = {
     torch.Tag.data_dependent_output: "which brings a number to the host",
@@ -51,8 +48,8 @@ def _shape(x: Any) -> Any:
     return (x.shape, x.dtype) if isinstance(x, Tensor) else x
 
 
-def obstacle(layer: Layer) -> str | None:
-    """Why the hooks of a layer that has read a prompt cannot be captured; None where they can."""
+def obstacle(layer: Any) -> str | None:
+    """Why the hooks of a `Layer` that has read a prompt cannot be captured; None if they can."""
     device, tokens = layer.geometry.device, max(64, *(x.capacity for x in layer.state.values()))
     twin = layer.copied(torch.zeros(2, dtype=torch.int64, device=device))
     for slots in twin.state.values():

@@ -9,14 +9,17 @@ from .methods.controls.noise import Noise as Noise
 from .methods.controls.oracle import Oracle as Oracle
 from .methods.controls.random import Random as Random
 from .methods.full import Full as Full
+from .methods.gkv import GKV as GKV
 from .methods.h2o import H2O as H2O
 from .methods.infllm import InfLLM as InfLLM
+from .methods.lazy import Lazy as Lazy
 from .methods.quest import Quest as Quest
 from .methods.raas import RaaS as RaaS
 from .methods.rkv import RKV as RKV
 from .methods.sink import Sink as Sink
 from .methods.snapkv import SnapKV as SnapKV
 from .methods.tova import TOVA as TOVA
+from .methods.vase import VaSE as VaSE
 from .methods.window import Window as Window
 from .patching.cache import AttentionCache as AttentionCache
 from .patching.stats import CacheStats as CacheStats
@@ -24,6 +27,7 @@ from .patching.stats import RowStats as RowStats
 
 __all__ = [
     "CAOTE",
+    "GKV",
     "H2O",
     "RKV",
     "TOVA",
@@ -35,6 +39,7 @@ __all__ = [
     "Full",
     "InfLLM",
     "InvalidValue",
+    "Lazy",
     "Noise",
     "Oracle",
     "Quest",
@@ -43,6 +48,7 @@ __all__ = [
     "RowStats",
     "Sink",
     "SnapKV",
+    "VaSE",
     "Window",
     "get",
     "names",

@@ -6,9 +6,7 @@ from attention.contract.backend import Dropping as Dropping
 from attention.contract.backend import Full as Full
 from attention.contract.backend import check_pages as check_pages
 from attention.core import devices as devices
-from attention.core.draws import WORD as WORD
-from attention.core.draws import mix as mix
-from attention.core.draws import words_of_heads as words_of_heads
+from attention.core import draws as draws
 from attention.core.kernels import added as added
 from attention.core.kernels import dense as dense
 from attention.core.kernels import group as group
@@ -34,6 +32,7 @@ from attention.errors import check_number as check_number
 from attention.errors import check_share as check_share
 from attention.layers.compressing import Compressing as Compressing
 from attention.layers.compressing import check_window as check_window
+from attention.layers.compressing import interval as interval
 from attention.layers.evicting import Evicting as Evicting
 from attention.layers.layer import Geometry as Geometry
 from attention.layers.layer import KeepAll as KeepAll

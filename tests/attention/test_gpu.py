@@ -361,6 +361,9 @@ METHODS = (
     attention.Oracle(budget=16),
     attention.CAOTE(budget=17),
     attention.Adamas(budget=16, dense_layers=0, threshold_q=1.0, threshold_k=1.0),
+    attention.VaSE(budget=17),
+    attention.GKV(budget=18, window=4),
+    attention.Lazy(budget=17, alpha=0.03),
 )
 VARIANTS = (
     attention.Sink(budget=17, sinks=2, positions="absolute"),
@@ -518,7 +521,7 @@ def test_what_needs_the_host_is_named(backend: Any) -> None:
 
 
 #: Launches of a layer that chooses; two of all others.
-LAUNCHES = {"raas": 3, "quest": 4, "infllm": 4, "oracle": 4}
+LAUNCHES = {"raas": 3, "lazy": 3, "quest": 4, "infllm": 4, "oracle": 4}
 #: Operations that start nothing on a device.
 FREE = {"empty", "new_empty", "view", "_unsafe_view", "alias", "slice", "select", "detach"}
 FREE |= {"lift_fresh", "split_with_sizes", "unbind"}

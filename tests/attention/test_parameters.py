@@ -18,8 +18,10 @@ RIGHT: dict[str, dict[str, Any]] = {
     "adamas": {"budget": 8},
     "noise": {},
     "full": {},
+    "gkv": {"budget": 24},
     "h2o": {"budget": 8},
     "infllm": {"budget": 64},
+    "lazy": {"budget": 16},
     "oracle": {"budget": 8},
     "quest": {"budget": 32},
     "raas": {"budget": 32},
@@ -28,6 +30,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "sink": {"budget": 8},
     "snapkv": {"budget": 16},
     "tova": {"budget": 8},
+    "vase": {"budget": 16},
     "window": {"budget": 8},
     "caote": {"budget": 16},
 }
@@ -35,6 +38,10 @@ RIGHT: dict[str, dict[str, Any]] = {
 WRONG: dict[str, tuple[dict[str, Any], ...]] = {
     "adamas": ({"budget": 0}, {"threshold_q": 0}, {"threshold_k": -1.0}, {"gqa": "min"}),
     "noise": ({"noise": 0}, {"noise": -1.0}, {"noise": True}, {"seed": -1}),
+    "gkv": (
+        *({"budget": 21, "window": 16}, {"window": 0}, {"mix": 1.1}, {"alpha": -0.1}),
+        *({"threshold": -1.1}, {"gqa": "query_head"}),
+    ),
     "h2o": (
         *({"budget": 1}, {"budget": "8"}, {"heavy": 8}, {"heavy": -1}, {"gqa": "median"}),
         *({"gqa": "kv_head"}, {"score_from_prefill": 0}, {"dense_layers": -1}, {"keep_prompt": 1}),
@@ -43,6 +50,10 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
         *({"budget": 15}, {"block": 0}, {"n_local": 0}, {"repr_topk": 0}, {"n_init": 1.5}),
         *({"n_local": 40, "budget": 64}, {"topk": 99, "budget": 64}, {"selection": "head"}),
         {"far_position": "true"},
+    ),
+    "lazy": (
+        *({"budget": 3, "window": 0}, {"window": 8, "budget": 16}, {"window": 0}, {"alpha": 0}),
+        *({"alpha": 1.5}, {"gqa": "query_head"}),
     ),
     "oracle": (
         *({"budget": None}, {"top_p": 0.5, "budget": 8}, {"budget": 0}, {"gqa": "query_head"}),
@@ -79,6 +90,10 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
     "snapkv": ({"budget": 3}, {"window": 12}, {"window": 0}, {"kernel": 2}, {"gqa": "query_head"}),
     "tova": ({"budget": 1}, {"budget": "8"}),
     "caote": ({"budget": 3}, {"kernel": 2}, {"fast": 1}),
+    "vase": (
+        *({"budget": 3}, {"window": 12}, {"window": 0}, {"sinks": -1}, {"kernel": 2}),
+        *({"gqa": "query_head"}, {"seed": 0.5}),
+    ),
     "window": ({"budget": 0}, {"budget": 2.0}, {"budget": True}),
 }
 

@@ -9,17 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attention.contract import (
-    WORD,
-    Backend,
-    Geometry,
-    KeepAll,
-    Step,
-    check_int,
-    check_number,
-    mix,
-    words_of_heads,
-)
+from attention.contract import Backend, Geometry, KeepAll, Step, check_int, check_number, draws
 
 # Numbers of noise that are made at once.
 NUMBERS_AT_ONCE = 1 << 22
@@ -32,14 +22,14 @@ class NoiseLayer(KeepAll):
         super().__init__(geometry, backend)
         self.noise = backend.noise
         Hq, D, device = geometry.Hq, geometry.D, geometry.device
-        head = words_of_heads(backend.seed, geometry.index, Hq, device)
-        self.place = mix(head[:, None] + torch.arange(D, device=device) & WORD)
+        head = draws.words_of_heads(backend.seed, geometry.index, Hq, device)
+        self.place = draws.mix(head[:, None] + torch.arange(D, device=device))
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         out = super().forward(q, k, v, scaling, step)
         if not step.decode and step.decodes(self.exact_until):
             return out  # of columns read in turn, each of which came here by itself
-        token = step.memo("noised", lambda: mix(step.positions() & WORD))
+        token = step.memo("noised", lambda: draws.mix(step.positions()))
         columns = max(1, NUMBERS_AT_ONCE // (step.rows * self.place.numel()))
         for start in range(0, step.T, columns):
             some = slice(start, start + columns)
@@ -50,8 +40,8 @@ class NoiseLayer(KeepAll):
 
     def numbers(self, token: Tensor) -> Tensor:
         """Noise of mean 0 and variance 1, uniform, (B, T, Hq, D), from tokens' words, (B, T)."""
-        word = mix(self.place + token[..., None, None] & WORD)
-        unit = (word.to(torch.float64) + 0.5) / (WORD + 1)
+        word = draws.mix(self.place + token[..., None, None])
+        unit = (word.to(torch.float64) + 0.5) / (draws.WORD + 1)
         return ((2 * unit - 1) * math.sqrt(3)).to(self.geometry.wide)
 
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from attention.contract import (
     AUTO,
-    WORD,
     Compressing,
     Counts,
     Dropping,
@@ -21,10 +20,9 @@ from attention.contract import (
     Layer,
     Step,
     check_int,
+    draws,
     fixed,
     gpu,
-    mix,
-    words_of_heads,
 )
 
 
@@ -38,13 +36,13 @@ class RandomLayer(Evicting):
         self.sinks, self.recent = backend.sinks, backend.recent
         self.halves = backend.recent == usual(backend.budget, backend.sinks)
         where = geometry.index, geometry.Hkv, geometry.device
-        self.head = words_of_heads(backend.seed, *where)[:, None]
+        self.head = draws.words_of_heads(backend.seed, *where)[:, None]
         self.numbers = self.drawn(0)
 
     def drawn(self, positions: int) -> Tensor:
         """The numbers of positions from -1, where slots are empty, to below this many, by head."""
         position = torch.arange(-1, positions, device=self.head.device)
-        number = mix(self.head + position & WORD).to(torch.float64)
+        number = draws.mix(self.head + position).to(torch.float64)
         return number.masked_fill_(position < self.sinks, float("inf"))
 
     def worth(self, S: int, step: Step) -> Tensor:
@@ -87,7 +85,7 @@ class RandomBlocksLayer(Compressing):
     def __init__(self, geometry: Geometry, backend: Random) -> None:
         super().__init__(geometry, backend)
         where = geometry.index, geometry.Hkv, geometry.device
-        self.backend, self.head = backend, words_of_heads(backend.seed, *where)[:, None]
+        self.backend, self.head = backend, draws.words_of_heads(backend.seed, *where)[:, None]
 
     def target(self, seen: int, room: int) -> int:  # noqa: ARG002
         return self.limit - self.backend.every
@@ -105,7 +103,7 @@ class RandomBlocksLayer(Compressing):
         S = k.shape[2]
         position = self.position.data.index_select(0, rows)[:, :, :S].long()
         seen = position[:, :, -1:] + 1
-        number = mix(mix(self.head + seen & WORD) + position & WORD).to(torch.float64)
+        number = draws.mix(draws.mix(self.head + seen) + position).to(torch.float64)
         number[:, :, S - self.backend.recent :] = float("inf")
         return number.masked_fill_(position < self.backend.sinks, float("inf"))
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from .adamas import AdamasLayer
 from .caote import CAOTELayer
 from .full import FullLayer
+from .gkv import GKVLayer
 from .h2o import H2OLayer
 from .infllm import InfLLMLayer
 from .layer import Layer, Slot
+from .lazy import LazyLayer
 from .naive_model import NaiveModel, rope_table
 from .noise import NoiseLayer
 from .oracle_topk import TrueTopLayer
@@ -22,6 +24,7 @@ from .rkv_buffer import RKVBufferLayer
 from .sink import SinkLayer
 from .snapkv import SnapKVLayer
 from .tova import TOVALayer
+from .vase import VaSELayer
 from .window import WindowLayer
 
 METHODS: dict[str, type[Layer]] = {
@@ -40,6 +43,9 @@ METHODS: dict[str, type[Layer]] = {
     "noise": NoiseLayer,
     "caote": CAOTELayer,
     "adamas": AdamasLayer,
+    "vase": VaSELayer,
+    "gkv": GKVLayer,
+    "lazy": LazyLayer,
 }
 
 __all__ = ["METHODS", "Layer", "NaiveModel", "Slot", "rope_table"]

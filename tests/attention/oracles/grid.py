@@ -93,6 +93,9 @@ KEPT_PROMPTS: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("rkv", {"budget": 40}, 11),
     ("rkv", {"budget": 40, "window": 2, "mix": 0.9}, 20),
     ("caote", {"budget": 40}, 20),
+    ("vase", {"budget": 40}, 20),
+    ("gkv", {"budget": 60, "window": 4}, 40),
+    ("lazy", {"budget": 40, "alpha": 0.02}, 20),
 )
 # Last, so that the cases of the others stay what they were.
 LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -101,9 +104,23 @@ LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("caote", {"budget": 33}),
     ("caote", {"budget": 32, "fast": True}),
     ("caote", {"budget": 32, "window": 1, "kernel": 1, "gqa": "max"}),
+    *(("vase", {"budget": b}) for b in (4, 5, 12, 33)),
+    ("vase", {"budget": 32, "kernel": 1, "seed": 9, "sinks": 0}),
+    ("vase", {"budget": 24, "window": 3, "gqa": "max"}),
+    *(("gkv", {"budget": b}) for b in (22, 23, 33)),
+    ("gkv", {"budget": 32, "window": 4, "alpha": 0.0}),
+    ("gkv", {"budget": 24, "window": 2, "mix": 1.0, "alpha": 1.0}),
+    ("gkv", {"budget": 24, "window": 2, "mix": 0.0, "gqa": "mean"}),
+    ("gkv", {"budget": 24, "window": 3, "threshold": -0.3, "gqa": "sum"}),
+    ("lazy", {"budget": 32, "alpha": 0.02}),
+    ("lazy", {"budget": 32, "alpha": 0.05, "gqa": "mean"}),
+    ("lazy", {"budget": 24, "alpha": 0.03, "window": 3}),
 )
 DTYPES = (torch.float32, torch.float64)
 SHORT = 12
+# Of 200 steps one is a coin flip: oracle and tova decide anew between tiny probabilities at every
+# step, and a token that comes twice has values of equal ranges in vase.
+FEWER_STEPS = {"oracle": 80, "tova": 80, "vase": 45}
 PROMPTS = (37, 80, 5)  # longer than every budget, in between, and shorter than most
 
 
@@ -171,7 +188,7 @@ def further_variants() -> list[Variant]:
     result += [further(method, params) for method, params in FURTHER_OPTIONS]
     for method, params, room in KEPT_PROMPTS:
         keeping = tuple({**params, "keep_prompt": True}.items())
-        steps = 80 if method == "tova" else STEPS
+        steps = FEWER_STEPS.get(method, STEPS)
         prompt = params["budget"] - room
         result.append(Variant(method, keeping, sharp=1.5, prompt=prompt, steps=steps))
     result += [further(method, params) for method, params in LAST_OPTIONS]
@@ -186,8 +203,7 @@ def further(method: str, params: dict[str, Any]) -> Variant:
         prompt = params["budget"] - page - page // 2
     if not params.get("score_from_prefill", True):
         prompt = 20  # a prompt that is cut has equal scores only: see `further_ties`
-    # These two decide anew between tiny probabilities at every step: of 200 one is a coin flip.
-    steps = 80 if method in ("oracle", "tova") else STEPS
+    steps = FEWER_STEPS.get(method, STEPS)
     # Sharper attention, so that scores differ and newcomers are kept.
     return Variant(method, tuple(params.items()), sharp=1.5, prompt=prompt, steps=steps)
 

@@ -150,6 +150,43 @@ def adamas(draw: Draw) -> attention.Backend:
 
 
 @st.composite
+def vase(draw: Draw) -> attention.Backend:
+    budget = draw(budgets(4))
+    return attention.VaSE(
+        budget=budget,
+        window=draw(st.none() | st.integers(1, budget - budget // 4 - 1)),
+        sinks=draw(st.integers(0, 6)),
+        kernel=draw(st.sampled_from((1, 3, 5))),
+        gqa=draw(st.sampled_from(REDUCTIONS)),
+        seed=draw(st.integers(-1, 1 << 33)),
+    )
+
+
+@st.composite
+def gkv(draw: Draw) -> attention.Backend:
+    budget = draw(budgets(4))
+    return attention.GKV(
+        budget=budget,
+        window=draw(st.integers(1, budget - budget // 4 - 1)),
+        mix=draw(st.sampled_from((0.0, 0.5, 1.0))),
+        alpha=draw(st.sampled_from((0.0, 0.8, 1.0))),
+        threshold=draw(st.sampled_from((-0.5, 0.1, 0.5))),
+        gqa=draw(st.sampled_from(REDUCTIONS)),
+    )
+
+
+@st.composite
+def lazy(draw: Draw) -> attention.Backend:
+    budget = draw(budgets(4))
+    return attention.Lazy(
+        budget=budget,
+        window=draw(st.none() | st.integers(1, (budget - 1) // 2)),
+        alpha=draw(st.sampled_from((1e-4, 0.03, 0.2))),
+        gqa=draw(st.sampled_from(REDUCTIONS)),
+    )
+
+
+@st.composite
 def noise(draw: Draw) -> attention.Backend:
     noise, seed = draw(st.sampled_from((1e-3, 0.25, 1.0))), draw(st.integers(0, 1 << 33))
     return attention.Noise(noise=noise, seed=seed)
@@ -181,6 +218,9 @@ def least_room(backend: attention.Backend) -> int:
         "snapkv": lambda: 4 if b.window == min(32, b.budget // 4) else _beside(b.window),
         "rkv": lambda: b.window + b.buffer + 1 if b.buffer else _beside(b.window),
         "caote": lambda: least["snapkv"](),
+        "vase": lambda: 4 if b.window == min(64, b.budget // 4) else _beside(b.window),
+        "gkv": lambda: _beside(b.window),
+        "lazy": lambda: 4 if b.window == min(128, b.budget // 4) else 2 * b.window + 1,
     }
     return least.get(b.name, lambda: 1)()
 
@@ -206,6 +246,9 @@ BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
     "raas": raas,
     "rkv": partial(keeping, rkv),
     "snapkv": partial(keeping, snapkv),
+    "vase": partial(keeping, vase),
+    "gkv": partial(keeping, gkv),
+    "lazy": partial(keeping, lazy),
     "noise": noise,
     "caote": partial(keeping, caote),
     "adamas": adamas,

@@ -163,16 +163,16 @@ def vase(draw: Draw) -> attention.Backend:
 
 
 @st.composite
-def gkv(draw: Draw) -> attention.Backend:
+def gkv(draw: Draw, **fixed: Any) -> attention.Backend:
     budget = draw(budgets(4))
-    return attention.GKV(
-        budget=budget,
-        window=draw(st.integers(1, budget - budget // 4 - 1)),
-        mix=draw(st.sampled_from((0.0, 0.5, 1.0))),
-        alpha=draw(st.sampled_from((0.0, 0.8, 1.0))),
-        threshold=draw(st.sampled_from((-0.5, 0.1, 0.5))),
-        gqa=draw(st.sampled_from(REDUCTIONS)),
-    )
+    drawn = {
+        "window": draw(st.integers(1, budget - budget // 4 - 1)),
+        "mix": draw(st.sampled_from((0.0, 0.5, 1.0))),
+        "alpha": draw(st.sampled_from((0.0, 0.8, 1.0))),
+        "threshold": draw(st.sampled_from((-0.5, 0.1, 0.5))),
+        "gqa": draw(st.sampled_from(REDUCTIONS)),
+    }
+    return attention.GKV(budget=budget, **(drawn | fixed))
 
 
 @st.composite

@@ -41,10 +41,13 @@ from tests.lil.penalty_cases import build as penalty
 from tests.lil.tiny_models import WORDS, build_model, build_tokenizer, near, requests_of
 from tests.waits import Guard, watched
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None or not interpreted(),
-    reason="needs the extra triton and TRITON_INTERPRET=1",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("triton") is None or not interpreted(),
+        reason="needs the extra triton and TRITON_INTERPRET=1",
+    ),
+    pytest.mark.filterwarnings("error::attention.errors.CompileWarning"),
+]
 CPU = torch.device("cpu")
 
 

@@ -104,7 +104,7 @@ class RandomBlocksLayer(Compressing):
         position = self.position.data.index_select(0, rows)[:, :, :S].long()
         seen = position[:, :, -1:] + 1
         number = draws.mix(draws.mix(self.head + seen) + position).to(torch.float64)
-        number[:, :, S - self.backend.recent :] = float("inf")
+        number[:, :, S - self.backend.recent :].fill_(float("inf"))
         return number.masked_fill_(position < self.backend.sinks, float("inf"))
 
 

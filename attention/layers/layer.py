@@ -259,8 +259,9 @@ class Layer(ABC):
         """`shorten` of several layers, of which this is the first."""
         return [layer.shorten(cut, inputs) for layer in layers]
 
-    def close(self, step: Step, layers: Sequence[Layer]) -> None:  # noqa: B027
-        """All `layers` of the cache have run in a forward that took lengths from the host."""
+    def close(self, step: Step) -> Sequence[Cut]:  # noqa: ARG002
+        """Rows to be cut once all layers have run with lengths of the host; they count as cut."""
+        return ()
 
     def dense(self, step: Step) -> bool:  # noqa: ARG002
         """Whether a layer that chooses reads all in this step; the launches are others then."""

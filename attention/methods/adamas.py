@@ -59,8 +59,8 @@ class AdamasLayer(Selecting):
         """Packed codes from 0 to 3 of the coordinates, (..., D) to (..., words)."""
         turned = x.to(self.hadamard.dtype) @ self.hadamard
         edges = (turned > -threshold, turned > 0, turned > threshold)
-        code = sum(edge.to(torch.uint8) for edge in edges)
-        code = functional.pad(code, (0, -code.shape[-1] % CODES)).unflatten(-1, (-1, 4))
+        code = torch.stack(edges, -1).sum(-1, dtype=torch.uint8)
+        code = functional.pad(code, (0, -code.shape[-1] % CODES)).view(*code.shape[:-1], -1, 4)
         code = code[..., 0] | code[..., 1] << 2 | code[..., 2] << 4 | code[..., 3] << 6
         return code.view(torch.int64)
 
@@ -78,7 +78,8 @@ class AdamasLayer(Selecting):
         size, parts = codes.shape[2], []
         if devices.is_synchronous(codes.device):
             size = max(256, WORDS_AT_ONCE // query.numel())
-        for part in codes.split(size, 2):
+        for start in range(0, codes.shape[2], size):
+            part = codes[:, :, start : start + size]
             x = part.transpose(2, 3).contiguous()[:, :, None] ^ query
             x &= (x & between).bitwise_left_shift_(1).bitwise_not_()
             for bits, mask in ((2, PAIRS), (4, FOURS)):

@@ -38,6 +38,7 @@ TAG = "_lil_attention_cache"
 ATTENTION = "lil_attention"
 # Behind so many forwards of several tokens between steps keys are left where they are.
 _MOST_RELEASES = 4
+Shorten = Callable[[Cut, Sequence[Layer]], Sequence[Tensor] | None]
 
 
 class AttentionCache(StateCache):
@@ -333,8 +334,7 @@ class AttentionCache(StateCache):
                 counts.end_step(step.rows)
                 self.close_step(step, [layer.traces for layer in self.layers])
             else:
-                for state in self.layers:
-                    state.close(step, self.layers)
+                self._cut(step, [state.close(step) for state in self.layers])
                 self._rows = self._rows.after(step, step.decode or self._in_turn(step))
                 self.columns += step.T
                 self._step = None
@@ -436,27 +436,35 @@ class AttentionCache(StateCache):
         self,
         step: Step,
         traces: Sequence[tuple[Tensor, ...]],
-        shorten: Callable[[Cut, Sequence[Layer]], Sequence[Tensor] | None] = lambda *_: None,
+        shorten: Shorten = lambda *_: None,
     ) -> None:
         """The step has been launched, and left `traces`: every row has one token more.
 
         `shorten` is `Layer.shorten` of several layers at once, or gives None where it cannot.
         """
-        self._step = step  # until all is counted
-        due: dict[Cut, list[Layer]] = {}
+        self._step, due = step, []  # until all is counted
         for layer, trace in zip(self.layers, traces, strict=True):
             layer.traces = trace
-            for cut in layer.settle(step):
-                due.setdefault(cut, []).append(layer)
-        for cut, layers in due.items():
+            due.append(layer.settle(step))
+        self._cut(step, due, shorten)
+        self._written = self._rows = self._rows.after(step, True)
+        self.columns += 1
+        self._step = None
+
+    def _cut(
+        self, step: Step, due: Sequence[Sequence[Cut]], shorten: Shorten = lambda *_: None
+    ) -> None:
+        """Cut what is due in each layer, several layers at once where they are cut alike."""
+        cuts: dict[Cut, list[Layer]] = {}
+        for layer, own in zip(self.layers, due, strict=True):
+            for cut in own:
+                cuts.setdefault(cut, []).append(layer)
+        for cut, layers in cuts.items():
             before = shorten(cut, layers)
             if before is None:
                 before = layers[0].shorten_together(cut, step.inputs(cut), layers)
             for layer, positions in zip(layers, before, strict=True):
                 layer.before |= zip(cut.rows.tolist(), positions, strict=False)
-        self._written = self._rows = self._rows.after(step, True)
-        self.columns += 1
-        self._step = None
 
     def _in_turn(self, step: Step) -> bool:
         """Whether the last token of every row of a longer forward was read by a decode query."""

@@ -145,7 +145,9 @@ class OneLayer:
         )
         q, k, v = (x.clone() for x in (q, k, v))
         out = self.layer.forward(q, k, v, self.scaling, step).clone()
-        self.layer.close(step, [self.layer])
+        for cut in self.layer.close(step):
+            (before,) = self.layer.shorten_together(cut, step.inputs(cut), [self.layer])
+            self.layer.before |= zip(cut.rows.tolist(), before, strict=True)
         for x in (q, k, v):  # where the model is captured the next step's lie there
             x.fill_(torch.nan)
         return out

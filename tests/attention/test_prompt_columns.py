@@ -91,7 +91,7 @@ def test_layers_that_share_a_choice_are_cut_between_forwards() -> None:
             for one, other in zip(*kept, strict=True):
                 assert (one == other[:1]).all()
                 assert (other == one[:1]).all()
-        with pytest.raises(attention.InvalidValue, match="at most 5 before all layers are cut"):
+        with pytest.raises(attention.InvalidValue, match="at most 20 with those stored"):
             feed(m, cache.new(prompts=PROMPTS), rows, 20, 6)
 
 

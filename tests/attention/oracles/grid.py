@@ -137,7 +137,9 @@ class Variant:
 
 
 def sharp(method: str, prompt: int, layers: int = 2, **params: Any) -> Variant:
-    return Variant(method, tuple(params.items()), layers, sharp=1.5, prompt=prompt)
+    # A coordinate of each key may lie near a threshold.
+    steps = 80 if method == "adamas" else STEPS
+    return Variant(method, tuple(params.items()), layers, sharp=1.5, prompt=prompt, steps=steps)
 
 
 # Last, so that the cases of the others stay what they were.

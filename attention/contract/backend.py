@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -106,6 +107,9 @@ class Backend(ABC):
 
     def __deepcopy__(self, memo: Any) -> Backend:
         return self  # frozen
+
+    def check_heads(self, heads: Sequence[int]) -> None:  # noqa: B027
+        """Refuse parameters that do not fit a model whose layers have so many KV heads."""
 
     def layer(self, geometry: Geometry) -> Layer:
         """Empty state of a sparsified layer."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -90,6 +91,7 @@ class Method(Protocol):
     @property
     def rewindable(self) -> bool: ...
     def params(self) -> dict[str, Any]: ...
+    def check_heads(self, heads: Sequence[int]) -> None: ...
     def build(self, geometry: Geometry) -> Layer: ...
 
 
@@ -118,6 +120,8 @@ class Layer(ABC):
     # Whether `step` does what `decode` does in this very class by kernels: a subclass must say so
     # again. In others it calls their hooks, where its base class has any.
     on_device = False
+    # What layers of one class and backend differ in, where they do not all keep and read alike.
+    variety: Hashable = None
     # Tokens seen up to which decode queries and prompts are read alike; `Backend.build` sets it.
     exact_until: float = math.inf
 
@@ -360,6 +364,10 @@ class Layer(ABC):
     def reads(self, seen: Counts) -> Counts:
         """Keys the last decode query read per query head, (B,); where heads differ, the most."""
         return self.kept(seen)
+
+    def reads_mean(self, seen: Counts) -> npt.NDArray[np.float64]:
+        """The mean of `reads` over query heads, (B,)."""
+        return self.reads(seen).astype(np.float64)
 
     def cost(self, seen: Counts) -> Counts:
         """Keys the last decode step read, summed over KV heads, index structures included."""

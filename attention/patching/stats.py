@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,13 +78,15 @@ def row_stats(
     mean = read.astype(np.float64)
     chosen = [reads for x in sparse if (reads := x.measured(seen)) is not None]
     # Layers of one kind hold the same, and cost the same unless that depends on what they chose.
-    if sparse:
-        bytes_stored = sparse[-1].row_bytes(seen) * len(sparse)
-        kept_keys = sparse[-1].kept(seen)
-    if sparse and not chosen:
-        cost = sparse[-1].cost(seen) * len(sparse)
-        read = sparse[-1].reads(seen) * decoded
-        mean = read.astype(np.float64)
+    kinds = {(type(x), x.variety): x for x in sparse}
+    numbers_of = Counter((type(x), x.variety) for x in sparse)
+    for kind, layer in kinds.items():
+        bytes_stored = bytes_stored + layer.row_bytes(seen) * numbers_of[kind]
+        kept_keys = np.maximum(kept_keys, layer.kept(seen))
+        if not chosen:
+            cost = cost + layer.cost(seen) * numbers_of[kind]
+            read = np.maximum(read, layer.reads(seen) * decoded)
+            mean = mean + layer.reads_mean(seen) * decoded * numbers_of[kind] / len(sparse)
     for exempt in (first, sliding):
         if exempt:
             cost = cost + exempt[0].cost(seen) * len(exempt)

@@ -53,6 +53,7 @@ class Anatomy:
         difference: the largest of the comparison, as a part of the length of a hidden state.
         parts: whether several tokens on top of others are read as in one forward; false where
             layers drop the state they had.
+        heads: KV heads of each of `softmax`; none where nobody looked.
         switch: tokens beyond which the model reads its text anew, with keys turned otherwise, as
             Phi-3 does; None where it never does.
     """
@@ -66,6 +67,7 @@ class Anatomy:
     difference: float = 0.0
     parts: bool = True
     switch: int | None = None
+    heads: tuple[int, ...] = ()
     places: Mapping[int, int] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -228,7 +230,8 @@ def survey(model: PreTrainedModel) -> Anatomy:
         turns = ["other"] * len(turns)
     arguments = tuple(call.kwargs.get("sliding_window") for call in taken.calls)
     kinds = tuple(windows), arguments, tuple(turns)
-    return Anatomy(config.num_hidden_layers, tuple(order), *kinds, taken.states.layers)
+    heads = tuple(call.key.shape[1] for call in taken.calls)
+    return Anatomy(config.num_hidden_layers, tuple(order), *kinds, taken.states.layers, heads=heads)
 
 
 def _check_others(config: Any, known: set[int]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import attention
 
 # One backend of every method, sparse from 16 to 32 tokens on, in every layer.
@@ -35,6 +37,12 @@ BACKENDS: tuple[attention.Backend, ...] = (
     attention.VaSE(budget=17),
     attention.GKV(budget=18, window=4),
     attention.Lazy(budget=17, alpha=0.03),
+    attention.Duo(budget=16, sinks=3, pattern=((0.2, 0.9), (0.6, 0.1))),
+)
+#: Of models with three layers; patterns are of two others.
+OF_THREE = tuple(
+    replace(b, pattern=(*b.pattern, (1, 0))) if isinstance(b, attention.Duo) else b
+    for b in BACKENDS
 )
 FIRST = tuple({b.name: b for b in reversed(BACKENDS)}.values())  # one of every method
 KEEP_ALL = tuple(

@@ -18,7 +18,7 @@ from attention.testing import ContractBroken, check
 from attention.testing.checks import CHECKS
 
 #: Checks that controls break on purpose: they weigh or read what a method must not.
-BROKEN_ON_PURPOSE = {"noise": ["softmax", "prefill"]}
+BROKEN_ON_PURPOSE = {"noise": ["softmax", "prefill"], "duo": ["counts", "memory"]}
 
 
 @pytest.mark.parametrize("backend", FIRST, ids=str)

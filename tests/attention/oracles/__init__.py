@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .adamas import AdamasLayer
 from .caote import CAOTELayer
+from .duo import DuoLayer
 from .full import FullLayer
 from .gkv import GKVLayer
 from .h2o import H2OLayer
@@ -46,6 +47,7 @@ METHODS: dict[str, type[Layer]] = {
     "vase": VaSELayer,
     "gkv": GKVLayer,
     "lazy": LazyLayer,
+    "duo": DuoLayer,
 }
 
 __all__ = ["METHODS", "Layer", "NaiveModel", "Slot", "rope_table"]

@@ -96,6 +96,7 @@ KEPT_PROMPTS: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("vase", {"budget": 40}, 20),
     ("gkv", {"budget": 60, "window": 4}, 40),
     ("lazy", {"budget": 40, "alpha": 0.02}, 20),
+    ("duo", {"budget": 40, "sinks": 3, "threshold": 0.4}, 20),
 )
 # Last, so that the cases of the others stay what they were.
 LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -115,7 +116,14 @@ LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("lazy", {"budget": 32, "alpha": 0.02}),
     ("lazy", {"budget": 32, "alpha": 0.05, "gqa": "mean"}),
     ("lazy", {"budget": 24, "alpha": 0.03, "window": 3}),
+    ("duo", {"budget": 1, "threshold": 0.7}),
+    ("duo", {"budget": 16}),
+    ("duo", {"budget": 33, "sparsity": 0.25}),
+    ("duo", {"budget": 16, "sinks": 0, "sparsity": 0.5}),
+    ("duo", {"budget": 24, "sinks": 9, "sparsity": 0.75}),
 )
+# Of two layers of up to four heads.
+GATES = ((0.2, 0.9, 0.5, 0.5), (0.6, 0.1, 0.5, 0.7))
 DTYPES = (torch.float32, torch.float64)
 SHORT = 12
 # Of 200 steps one is a coin flip: oracle and tova decide anew between tiny probabilities at every
@@ -255,11 +263,12 @@ def short(case: Case) -> Case:
 
 def case(v: Variant, i: int, family: str, heads: tuple[int, int], dtype: torch.dtype) -> Case:
     prompt = PROMPTS[i % len(PROMPTS)] if v.prompt is None else v.prompt
+    pattern = tuple(row[: heads[1]] for row in GATES)
     return Case(
         family,
         heads,
         v.method,
-        v.params,
+        (*v.params, ("pattern", pattern)) if v.method == "duo" else v.params,
         dtype,
         layers=v.layers,
         prompt=prompt,

@@ -194,7 +194,8 @@ class Session:
 
     def kept(self, layer: int = 0) -> list[list[list[int]]]:
         """Positions kept by [row][KV head]."""
-        return [x.tolist() for x in self.cache.kept_positions(layer)]
+        rows = [x.tolist() for x in self.cache.kept_positions(layer)]
+        return [[[p for p in head if p >= 0] for head in heads] for heads in rows]
 
     def read(self, layer: int = 0) -> list[list[list[int]]]:
         """Positions the last decode query read by [row][query head]."""

@@ -50,9 +50,10 @@ class DuoLayer(Layer):
         self.order, self.queries, self.places, self.back = (
             torch.as_tensor(x, device=g.device) for x in orders
         )
-        sinks = (None, None)
+        sinks: tuple[Tensor | None, Tensor | None] = None, None
         if g.sink_logits is not None:
-            sinks = g.sink_logits[self.queries].split([n * g.G for n in self.sizes])
+            ordered = g.sink_logits[self.queries]
+            sinks = ordered[: self.sizes[0] * g.G], ordered[self.sizes[0] * g.G :]
         shares = [
             replace(g, Hq=n * g.G, Hkv=n, sink_logits=own)
             for n, own in zip(self.sizes, sinks, strict=True)
@@ -64,12 +65,17 @@ class DuoLayer(Layer):
         for i, part in enumerate(self.parts):
             self.state |= {f"{name} {i}": slots for name, slots in part.state.items()}
 
-    def each(self, q: Tensor, k: Tensor, v: Tensor) -> list[tuple[Layer, Tensor, Tensor, Tensor]]:
+    def each(
+        self, q: Tensor, k: Tensor, v: Tensor
+    ) -> list[tuple[Layer, tuple[Tensor, Tensor, Tensor]]]:
         """Each part with its heads of a forward."""
-        few, many = self.sizes, [n * self.geometry.G for n in self.sizes]
-        split = q.index_select(1, self.queries).split(many, 1)
-        keys, values = (x.index_select(1, self.order).split(few, 1) for x in (k, v))
-        return list(zip(self.parts, split, keys, values, strict=True))
+        G, first = self.geometry.G, self.sizes[0]
+        q, k, v = q.index_select(1, self.queries), *(x.index_select(1, self.order) for x in (k, v))
+        everything = q[:, : first * G], k[:, :first], v[:, :first]
+        return [
+            (self.parts[0], everything),
+            (self.parts[1], (q[:, first * G :], k[:, first:], v[:, first:])),
+        ]
 
     def together(self, outs: Sequence[Tensor]) -> Tensor:
         """Outputs of the parts, (B, T, heads, D), as (B, T, Hq, D)."""
@@ -77,11 +83,11 @@ class DuoLayer(Layer):
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         B, D = len(q), v.shape[-1]
-        outs = (x.decode(*qkv, scaling, step) for x, *qkv in self.each(q, k, v))
+        outs = (x.decode(*qkv, scaling, step) for x, qkv in self.each(q, k, v))
         return self.together([out.reshape(B, 1, -1, D) for out in outs])
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        return self.together([x.prefill(*qkv, scaling, step) for x, *qkv in self.each(q, k, v)])
+        return self.together([x.prefill(*qkv, scaling, step) for x, qkv in self.each(q, k, v)])
 
     def check(self, step: Step) -> None:
         for part in self.parts:
@@ -92,7 +98,7 @@ class DuoLayer(Layer):
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
     ) -> Tensor:
-        return self.together([x.step(*qkv, scaling, counts) for x, *qkv in self.each(q, k, v)])
+        return self.together([x.step(*qkv, scaling, counts) for x, qkv in self.each(q, k, v)])
 
     def reserve(self, counts: gpu.DeviceCounts) -> None:
         for part in self.parts:
@@ -210,8 +216,8 @@ class Duo(Dropping):
     @property
     def streaming(self) -> Sink:
         """What streaming heads do."""
-        keep = {"sinks": self.sinks, "keep_prompt": self.keep_prompt}
-        return Sink(budget=self.budget, positions="absolute", **keep)
+        keep = self.keep_prompt
+        return Sink(budget=self.budget, sinks=self.sinks, positions="absolute", keep_prompt=keep)
 
     @property
     def keeps_all(self) -> bool:

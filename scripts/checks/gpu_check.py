@@ -97,7 +97,7 @@ def stages(quick: bool) -> list[Stage]:
     out = tempfile.mkdtemp(prefix="gpu_check_")
     return [
         Stage("whole runs", ("scripts/checks/check_devices.py", *fewer), 120),
-        Stage("steps, 1.5B", (*step, "--cells", cells, "--fill"), 120, json=True),
+        Stage("steps, 1.5B", (*step, "--cells", cells, "--fill"), 150, json=True),
         Stage("steps, 8B", (*step, *large, "--cells", "8x8192,32x8192"), 100, json=True),
         Stage("sweep", ("-m", "experiments.cli", *sweep.split(), out), 120),
         Stage("engine tests", (*pytest, "tests/attention/test_engines.py"), 100, ("pytest",)),

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from attention.contract import Backend, Geometry, Paged, check_choice, check_pages, fixed, gpu
+from attention.contract import (
+    Backend,
+    Geometry,
+    InvalidValue,
+    Layer,
+    Paged,
+    check_choice,
+    check_number,
+    check_pages,
+    fixed,
+    gpu,
+)
 
 GQA = ("sum", "mean", "max", "query_head")
 
@@ -56,6 +67,35 @@ class QuestLayer(Paged):
         return table, read
 
 
+class MomentsLayer(Paged):
+    """A page is known by the mean of its keys, and by how far they lie from it.
+
+    The score is one product, too: q.mean + factor |q|.spread, where |q| is the length of q or
+    its absolute values.
+    """
+
+    def __init__(self, geometry: Geometry, backend: Quest) -> None:
+        self.norm, self.factor, self.gqa = backend.spread == "norm", backend.factor, backend.gqa
+        numbers = geometry.D + (1 if self.norm else geometry.D)
+        super().__init__(geometry, backend, size=numbers, dtype=geometry.wide)
+
+    def summary(self, k: Tensor, mask: Tensor) -> Tensor:
+        k, n = k.to(self.geometry.wide).where(mask, 0), mask.sum(3).clamp(min=1)
+        mean = k.sum(3) / n
+        # Squares of distances, as a difference of mean squares cancels.
+        away = (k - mean[..., None, :]).where(mask, 0).square().sum(3) / n
+        spread = (away.sum(-1, keepdim=True) if self.norm else away).sqrt()
+        return torch.cat((mean, spread), dim=-1)
+
+    def products(self, q: Tensor) -> Tensor:
+        q = q.to(self.geometry.wide)
+        size = torch.linalg.vector_norm(q, dim=-1, keepdim=True) if self.norm else q.abs()
+        both = torch.cat((q, self.factor * size), dim=-1)
+        if self.gqa == "query_head":
+            return both.flatten(1, 2)[:, :, None]
+        return both if self.gqa == "max" else both.sum(2, keepdim=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Quest(Backend):
     """Reads the last page and the budget // page - 1 others with the largest upper bound of q.k.
@@ -64,6 +104,8 @@ class Quest(Backend):
     sum over D of max(q max_k, q min_k) on roped keys, kept up to date at every token. The authors'
     models have no grouped heads; here one set is chosen per KV head, by the bounds of its G query
     heads reduced, or one per query head as they do. Attention is dense while all pages fit.
+    With rule="moments" a page is scored by mean and spread of its keys instead, as in UNIQUE
+    (arXiv 2605.27740), whose pages have 8 tokens and whose heads are reduced by "max".
 
     Args:
         budget: tokens a decode query may read; a multiple of `page`, at least two pages.
@@ -71,6 +113,10 @@ class Quest(Backend):
         dense_layers: first layers left dense, as the authors do; exempt from the budget.
         gqa: "sum", "mean" or "max" over the group, or "query_head" for a set per query head; "sum"
             by default.
+        rule: "bounds", or "moments": q.mean + factor * spread.
+        factor: weight of the spread under "moments".
+        spread: "norm", the length of q times the root mean square distance of keys from their
+            mean; "coordinate", the sum over D of |q| times standard deviation.
     """
 
     name: ClassVar[str] = "quest"
@@ -80,8 +126,21 @@ class Quest(Backend):
     page: int = 16
     dense_layers: int = 2
     gqa: str = "sum"
+    # Under the default rule nothing of the others is part of what results are stored under.
+    rule: str = field(default="bounds", metadata={"left_out": "bounds"})
+    factor: float = field(default=0.5, metadata={"left_out": 0.5})
+    spread: str = field(default="norm", metadata={"left_out": "norm"})
 
     def __post_init__(self) -> None:
         check_pages(self.budget, self.page)
         super().__post_init__()
         check_choice("gqa", self.gqa, GQA)
+        check_choice("rule", self.rule, ("bounds", "moments"))
+        check_number("factor", self.factor, "a number of at least 0", least=0)
+        check_choice("spread", self.spread, ("norm", "coordinate"))
+        for name, default in (("factor", 0.5), ("spread", "norm")):
+            if self.rule == "bounds" and getattr(self, name) != default:
+                raise InvalidValue(name, getattr(self, name), 'nothing, without rule="moments"')
+
+    def layer(self, geometry: Geometry) -> Layer:
+        return (QuestLayer if self.rule == "bounds" else MomentsLayer)(geometry, self)

@@ -62,7 +62,8 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "quest": (
         *({"budget": 40}, {"budget": 16}, {"budget": 33}, {"page": 0}, {"gqa": "first"}),
-        {"dense_layers": -1},
+        *({"dense_layers": -1}, {"rule": "mean"}, {"factor": 1.0}, {"spread": "coordinate"}),
+        *({"rule": "moments", "factor": -1.0}, {"rule": "moments", "spread": "std"}),
     ),
     "raas": (
         *({"budget": 16}, {"budget": 40}, {"page": 0}, {"alpha": 1.5}, {"alpha": "0.1"}),

@@ -18,7 +18,7 @@ from .lazy import LazyLayer
 from .naive_model import NaiveModel, rope_table
 from .noise import NoiseLayer
 from .oracle_topk import TrueTopLayer
-from .quest import QuestLayer
+from .quest_moments import QuestMomentsLayer
 from .raas import RaaSLayer
 from .random_blocks import RandomBlocksLayer
 from .rkv_buffer import RKVBufferLayer
@@ -32,7 +32,7 @@ METHODS: dict[str, type[Layer]] = {
     "full": FullLayer,
     "sink": SinkLayer,
     "h2o": H2OLayer,
-    "quest": QuestLayer,
+    "quest": QuestMomentsLayer,
     "infllm": InfLLMLayer,
     "window": WindowLayer,
     "tova": TOVALayer,

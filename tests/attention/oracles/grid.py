@@ -116,6 +116,13 @@ LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("lazy", {"budget": 32, "alpha": 0.02}),
     ("lazy", {"budget": 32, "alpha": 0.05, "gqa": "mean"}),
     ("lazy", {"budget": 24, "alpha": 0.03, "window": 3}),
+    *(
+        ("quest", {"budget": 24, "page": 4, "dense_layers": 0, "rule": "moments"} | more)
+        for more in (
+            *({}, {"spread": "coordinate"}, {"factor": 0.0}, {"gqa": "max", "factor": 2.0}),
+            {"gqa": "query_head", "spread": "coordinate", "factor": 1.0},
+        )
+    ),
     ("duo", {"budget": 1, "threshold": 0.7}),
     ("duo", {"budget": 16}),
     ("duo", {"budget": 33, "sparsity": 0.25}),

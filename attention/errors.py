@@ -5,6 +5,7 @@ Each `check_*` returns the value that fits, and raises `InvalidValue` where none
 
 from __future__ import annotations
 
+import copyreg
 import difflib
 import math
 from collections.abc import Iterable
@@ -16,11 +17,7 @@ class _Carried(Exception):  # noqa: N818 - no fault of its own
     """An exception that reaches another process as it is, whatever made its message."""
 
     def __reduce__(self) -> Any:
-        return _again, (type(self), self.args), self.__dict__
-
-
-def _again(kind: type[Exception], arguments: tuple[Any, ...]) -> Exception:
-    return kind.__new__(kind, *arguments)
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class InvalidValue(_Carried, ValueError):  # noqa: N818

@@ -21,15 +21,12 @@ def import_path(kind: type) -> str:
 
 
 def named(thing: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Name and parameters, and the version where it is not the first.
+    """Name and parameters, resolved and JSON-able, and the version where it is not the first.
 
-    Args:
-        thing: has a `name`, and a `version` that is raised where the same parameters give another
-            result than before.
-        params: resolved and JSON-able.
+    The version is raised where the same parameters give another result than before.
     """
-    version = {} if version_of(type(thing)) == 1 else {"version": version_of(type(thing))}
-    return {"name": thing.name, **version, **params}
+    version = version_of(type(thing))
+    return {"name": thing.name, **({} if version == 1 else {"version": version}), **params}
 
 
 def version_of(kind: type) -> int:

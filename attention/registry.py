@@ -41,10 +41,7 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def following(paths: Collection[str]) -> Iterator[None]:
-    """While names that nobody typed are read, as those of a store: no import path but these.
-
-    Names of what ships or is installed stay available.
-    """
+    """While names that nobody typed are read, as those of a store: no import path but these."""
     outer = _FOLLOWED.get()
     now = _FOLLOWED.set(frozenset(paths) if outer is None else outer & frozenset(paths))
     try:
@@ -100,15 +97,6 @@ def parameters(kind: type) -> tuple[Parameter, ...]:
     return tuple(result)
 
 
-def entry_points(group: str) -> list[EntryPoint]:
-    """The entry points of installed packages, which the folder a command is run in has none of."""
-    points: dict[str, list[EntryPoint]] = {}
-    for dist in distributions(path=[place for place in sys.path if place]):
-        if own_points := dist.entry_points.select(group=group):
-            points.setdefault(dist.name, list(own_points))  # the first of a name hides the others
-    return list(itertools.chain(*points.values()))
-
-
 class Registry(Generic[T]):
     """The classes of one kind that can be named.
 
@@ -135,11 +123,9 @@ class Registry(Generic[T]):
         frozen: bool = True,
         line: str | None = None,
     ) -> None:
-        self.kind, self.group = kind, group
+        self.kind, self._group = kind, group
         self._example, self._actions = example, actions
         self._packages, self._base, self._frozen, self._line = packages, base, frozen, line
-        # As the folders were last read: a name in it is returned without looking at them again.
-        self._read: dict[str, str] = {}
 
     def names(self) -> list[str]:
         """Every name, those of other packages' entry points included, sorted."""
@@ -158,8 +144,8 @@ class Registry(Generic[T]):
         """
         if isinstance(name, str) and ":" in name:
             return self._at(name)
-        if name in self._read or name in self._own():
-            return self._shipped(self._read[name])
+        if name in (own := self._own()):
+            return self._shipped(own[name])
         if name in (foreign := self._foreign()):  # read only where needed: it looks at all packages
             return self._installed(name, foreign[name])
         choices = self.names()
@@ -212,14 +198,22 @@ class Registry(Generic[T]):
         own = self._own()
         entries = [self._entry(name, OWN, self._shipped(module)) for name, module in own.items()]
         for name, points in self._foreign().items():
-            entries += [self._listed(name, point, points, taken=name in own) for point in points]
+            for package in map(_package, points):
+                if name in own:
+                    error = f"the name belongs to {OWN}, whose it is"
+                    entries.append(Entry(name, package, error=error))
+                    continue
+                try:
+                    entries.append(self._entry(name, package, self._installed(name, points)))
+                except InvalidValue as refusal:
+                    entries.append(Entry(name, package, error=f"expected {refusal.allowed}"))
         return tuple(sorted(entries, key=lambda e: (e.name, e.package != OWN, e.package)))
 
     # Where classes come from
 
     def _own(self) -> dict[str, str]:
         """This project's modules, by name, as its folders hold them now."""
-        self._read = {
+        return {
             m.name: f"{package}.{m.name}"
             for package in self._packages
             for m in pkgutil.iter_modules(importlib.import_module(package).__path__)
@@ -227,22 +221,22 @@ class Registry(Generic[T]):
             and m.name != "base"
             and f"{package}.{m.name}" not in self._packages
         }
-        return self._read
 
     def _foreign(self) -> dict[str, list[EntryPoint]]:
-        """Entry points of other packages by name; a name should have one."""
+        """Entry points of installed packages by name; a name should have one."""
+        packages: dict[str, list[EntryPoint]] = {}
+        for dist in distributions(path=[place for place in sys.path if place]):
+            if own := dist.entry_points.select(group=self._group):
+                packages.setdefault(dist.name, list(own))  # the first of a name hides the others
         points: dict[str, list[EntryPoint]] = {}
-        for point in entry_points(group=self.group):
+        for point in itertools.chain(*packages.values()):
             points.setdefault(point.name, []).append(point)
         return points
 
     def _shipped(self, module: str) -> type[T]:
         name = module.rpartition(".")[2]
         members = vars(importlib.import_module(module)).values()
-        kind: type[T] = next(
-            c for c in members if isinstance(c, type) and c.__dict__.get("name") == name
-        )
-        return kind
+        return next(c for c in members if isinstance(c, type) and vars(c).get("name") == name)
 
     def _installed(self, name: str, points: list[EntryPoint]) -> type[T]:
         """The class behind the entry points of one name."""
@@ -251,62 +245,46 @@ class Registry(Generic[T]):
             allowed = f"one package of that name, not {who}: uninstall one"
             raise InvalidValue(self.kind, name, allowed)
         (point,) = points
-        package = _package(point)
-        try:
-            loaded = point.load()
-        except Exception as error:  # whatever another package does when it is imported
-            allowed = f"{point.value} of {package} to import ({_cause(error)})"
-            raise InvalidValue(self.kind, name, allowed) from error
-        kind = self._checked(loaded, name)
+        source = f"{point.value} of {_package(point)}"
+        kind = self._checked(point.load, name, f"{source} to import")
         own: str = kind.name  # type: ignore[attr-defined]
         if own != name:  # results are stored under the class's name
-            allowed = f"the name of {point.value} of {package}, which calls itself {own!r}"
+            allowed = f"the name of {source}, which calls itself {own!r}"
             raise InvalidValue(self.kind, name, allowed)
         return kind
 
     def _at(self, path: str) -> type[T]:
         """The class at `package.module:Class`, if its name is not another one's."""
-        self._require_followed(path)
+        followed, foreign = _FOLLOWED.get(), self._foreign()
+        known = (point.value for points in foreign.values() for point in points)
+        if followed is not None and path not in followed and path not in known:
+            allowed = f"a {self.kind}'s name: no import path is followed that nobody typed"
+            raise InvalidValue(self.kind, path, allowed)
         module, _, attribute = path.partition(":")
-        try:
-            loaded = getattr(import_typed(module), attribute)
-        except Exception as error:  # a file somebody is working on may do anything
-            allowed = f"an importable package.module:Class ({_cause(error)})"
-            raise InvalidValue(self.kind, path, allowed) from error
-        kind = self._checked(loaded, path)
+        allowed = "an importable package.module:Class"
+        kind = self._checked(lambda: getattr(import_typed(module), attribute), path, allowed)
         # Results are stored under the name: two classes must not share one.
         name: str = kind.name  # type: ignore[attr-defined]
-        own, points = self._own(), self._foreign().get(name, [])
-        if name in own:
-            same, package = self._shipped(own[name]) is kind, OWN
-        elif points:
-            same, package = self._installed(name, points) is kind, _package(points[0])
-        else:
-            return kind
-        if not same:
+        points = [] if (ships := name in self._own()) else foreign.get(name, [])
+        if (ships or points) and self.find(name) is not kind:
+            package = OWN if ships else _package(points[0])
             allowed = f"a name of its own for {path}: that one belongs to {package}"
             raise InvalidValue("name", name, allowed)
         return kind
 
-    def _require_followed(self, path: str) -> None:
-        """Refuse an import path that nobody typed, unless an installed package says the same."""
-        followed = _FOLLOWED.get()
-        if followed is None or path in followed:
-            return
-        if all(path != point.value for points in self._foreign().values() for point in points):
-            allowed = f"a {self.kind}'s name: no import path is followed that nobody typed"
-            raise InvalidValue(self.kind, path, allowed)
-
-    def _checked(self, kind: Any, name: str) -> type[T]:
-        """`kind` if a name can stand for it."""
+    def _checked(self, load: Callable[[], Any], name: str, allowed: str) -> type[T]:
+        """What is loaded, if a name can stand for it."""
+        try:
+            kind = load()
+        except Exception as error:  # another's module may do anything when it is imported
+            raise InvalidValue(self.kind, name, f"{allowed} ({_cause(error)})") from error
         base = self._base()
         if not (isinstance(kind, type) and issubclass(kind, base)):
             public = f"{base.__module__.partition('.')[0]}.{base.__name__}"
             raise InvalidValue(self.kind, name, f"a subclass of {public}")
         # The base may be a dataclass itself; what a class adds to it must be declared as one too.
-        own = (c.__dict__.get("__dataclass_params__") for c in kind.__mro__ if c is not base)
-        declared_as = next(filter(None, own), None)
-        if self._frozen and (declared_as is None or not declared_as.frozen):
+        own = [vars(c).get("__dataclass_params__") for c in kind.__mro__ if c is not base]
+        if self._frozen and not next((x.frozen for x in own if x), False):
             raise InvalidValue(self.kind, name, "a frozen dataclass, @dataclass(frozen=True)")
         declared = getattr(kind, "name", None)
         if not isinstance(declared, str) or not _NAME.fullmatch(declared):
@@ -321,15 +299,6 @@ class Registry(Generic[T]):
         doc = (inspect.getdoc(kind) or "").partition("\n")[0]
         source = doc if self._line is None else str(getattr(kind, self._line))
         return Entry(name, package, source, parameters(kind))
-
-    def _listed(self, name: str, point: EntryPoint, points: list[EntryPoint], taken: bool) -> Entry:
-        package = _package(point)
-        if taken:
-            return Entry(name, package, error=f"the name belongs to {OWN}, whose it is")
-        try:
-            return self._entry(name, package, self._installed(name, points))
-        except InvalidValue as error:
-            return Entry(name, package, error=f"expected {error.allowed}")
 
 
 def _package(point: EntryPoint) -> str:

@@ -62,7 +62,7 @@ class Spec:
 
     def __str__(self) -> str:
         """As one types it: `parse` gives it back."""
-        inside = f"({_inside(self.params)})" if self.params else ""
+        inside = f"({_toml(self.params)[1:-1]})" if self.params else ""
         return self.name + inside + (f":{self.action}" if self.action else "")
 
 
@@ -123,10 +123,7 @@ def split(text: str, mark: str = ",") -> list[str]:
 
 
 def setting(text: str) -> tuple[list[str], str]:
-    """The dotted keys of `key.key=value` and the value; no keys where it has another form.
-
-    The dots of an import path `package.module:Class` part nothing.
-    """
+    """Dotted keys of `key.key=value`, an import path being one, and the value; else no keys."""
     path, equals, raw = text.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
@@ -192,25 +189,17 @@ def paths(value: object) -> Iterator[str]:
             yield from paths(item)
 
 
-def _inside(params: Mapping[str, Any]) -> str:
-    """Parameters as TOML has them in a table of one line, which knows no null."""
-    pairs = ((_key(key), _toml(item)) for key, item in params.items() if item is not None)
-    return ", ".join(f"{key} = {item}" for key, item in pairs)
+def _toml(item: Any) -> str:
+    """A value as TOML has it in one line; a table without what is None, as TOML knows no null."""
+    if isinstance(item, Mapping):
+        pairs = ((_key(key), _toml(x)) for key, x in item.items() if x is not None)
+        return f"{{{', '.join(f'{key} = {x}' for key, x in pairs)}}}"
+    if isinstance(item, list | tuple):
+        return f"[{', '.join(map(_toml, item))}]"
+    # JSON's pairs for large characters are none in TOML.
+    return json.dumps(item, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _key(key: str) -> str:
     """A key as it is, or in quotes where it could end the list around it."""
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _quoted(key)
-
-
-def _toml(item: Any) -> str:
-    if isinstance(item, Mapping):
-        return f"{{{_inside(item)}}}"
-    if isinstance(item, list | tuple):
-        return f"[{', '.join(map(_toml, item))}]"
-    return _quoted(item) if isinstance(item, str) else json.dumps(item)
-
-
-def _quoted(text: str) -> str:
-    """A text as JSON and TOML both have it: JSON's pairs for large characters are none in TOML."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml(key)

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, Cache, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
-from attention.errors import InvalidValue
 from attention.patching.cache import AttentionCache
 from attention.patching.patched import announce, padding_mask
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 #: Raised with every change of what is compiled: pieces of another version are not used.
-VERSION = 2
+VERSION = 3
 # What the config of a model that is being exported calls its attention.
 _ATTENTION = "lil_attention_operator"
 # Rows of the exported example: any number but 1, which the exporter would take for a constant.
@@ -32,8 +31,8 @@ _ROWS = 4
 class Call:
     """One forward that runs compiled: the cache it goes through, and what went wrong in it.
 
-    Between the operator and who called the step there is C++, which keeps no exception of Python:
-    the first is kept here, and raised when the step has come back.
+    C++ between the operator and the caller of the step passes no exception of Python on: the first
+    is raised when the step has come back.
     """
 
     def __init__(self, cache: AttentionCache, positions: Tensor) -> None:
@@ -120,32 +119,25 @@ class _NoCache(Cache):
 
 
 class _Step(nn.Module):
-    """One token a row, (B, 1), at positions (B, 1), to scores (B, V)."""
+    """One token a row, (B, 1), at positions (B, 1), to scores (B, V) and outputs of `states`."""
 
     def __init__(self, model: PreTrainedModel, states: Sequence[nn.Module] = ()) -> None:
         super().__init__()
         self.model = model
-        self._given: list[Tensor] = []
+        self._outputs: list[Tensor] = []
         for module in states:
-            module.register_forward_hook(self._give)
+            module.register_forward_hook(self._add)
 
-    def _give(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
+    def _add(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
         hidden = output[0] if isinstance(output, tuple) else output
-        self._given.append(hidden[:, -1])
+        self._outputs.append(hidden[:, -1])
 
-    def forward(self, ids: Tensor, positions: Tensor) -> Tensor | tuple[Tensor, ...]:
-        self._given.clear()
-        output = self.model(
-            input_ids=ids,
-            position_ids=positions,
-            past_key_values=_NoCache(),
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        scores: Tensor = output.logits[:, -1]
-        outputs = tuple(self._given)
-        self._given.clear()
-        return (scores, *outputs) if outputs else scores
+    def forward(self, ids: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
+        more = {"past_key_values": _NoCache(), "use_cache": True, "logits_to_keep": 1}
+        scores = self.model(input_ids=ids, position_ids=positions, **more).logits[:, -1]
+        outputs = scores, *self._outputs
+        self._outputs.clear()  # the exporter refuses tensors that stay in a module
+        return outputs
 
 
 def refusal(model: PreTrainedModel) -> str | None:
@@ -164,20 +156,15 @@ def refusal(model: PreTrainedModel) -> str | None:
 def constants(model: PreTrainedModel) -> dict[str, Tensor]:
     """Parameters and buffers by the names that an exported step has for them."""
     step = _Step(model)
-    return {
-        **dict(step.named_parameters(remove_duplicate=False)),
-        **dict(step.named_buffers(remove_duplicate=False)),
-    }
+    every = (named(remove_duplicate=False) for named in (step.named_parameters, step.named_buffers))
+    return dict(chain(*every))
 
 
-def exported(model: PreTrainedModel, states: Sequence[str] = ()) -> ExportedProgram:
+def exported(model: PreTrainedModel, states: Sequence[str]) -> ExportedProgram:
     """One decode step of a model as a graph, for any number of rows.
 
     The model stays as it is: what is traced is a copy that shares its tensors.
     """
-    reason = refusal(model)
-    if reason is not None:
-        raise InvalidValue("compile", "on", f"off: {reason}")
     from torch.export import Dim, export  # a third of a second, which most who import need not pay
 
     operator()

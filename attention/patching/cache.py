@@ -17,20 +17,19 @@ from attention.core.compiling import changing_state, uncompiled
 from attention.core.step import Counts, Cut, Step
 from attention.engines import gpu, select
 from attention.errors import InvalidValue, check_int
-from attention.layers.layer import Geometry, Layer, Method
+from attention.layers.layer import Geometry, Layer
 from attention.layers.sliding import DraftedLayer
 from attention.patching.recurrent import StateCache
 from attention.patching.rows import (
     Flags,
     RowCounts,
     check_kind,
+    check_positions,
     new_tokens,
-    open_step,
-    row_index,
     taken_over,
 )
 from attention.patching.session import Session, capacity
-from attention.patching.stats import CacheStats, RowStats, cache_stats, row_stats
+from attention.patching.stats import CacheStats, RowStats, row_stats
 
 # Marks the keys a cache returns, so that the attention function finds the cache without globals.
 TAG = "_lil_attention_cache"
@@ -50,6 +49,7 @@ class AttentionCache(StateCache):
 
     Attributes:
         session: the `with` block this cache belongs to.
+        backend: that of the block.
         layers: state by layer; empty before the first forward.
         states: of the other layers.
         columns: input columns fed so far, padding included; what `get_seq_length()` answers.
@@ -59,7 +59,7 @@ class AttentionCache(StateCache):
 
     def __init__(self, session: Session) -> None:
         super().__init__()
-        self.session = session
+        self.session, self.backend = session, session.backend
         self.layers: list[Layer] = []
         self.reset()
 
@@ -71,7 +71,6 @@ class AttentionCache(StateCache):
         self._rows = RowCounts()
         self.counts: gpu.DeviceCounts | None = None  # while `step` may run
         self._written: RowCounts | None = None  # the rows that these are of
-        self._stepping = False  # whether the current forward is such a step
         self._releases = 0  # forwards of another kind between such steps
         self._step: Step | None = None
         self._done = 0  # layers of the current forward that have run
@@ -98,8 +97,8 @@ class AttentionCache(StateCache):
         """
         twin = type(self)(self.session)
         if prompts is not None:
-            prompt_lengths = np.array([check_int("prompts", n, 1) for n in prompts], dtype=np.int64)
-            twin._rows = RowCounts.of_prompts(prompt_lengths, beyond)
+            counts = np.array([check_int("prompts", n, 1) for n in prompts], dtype=np.int64)
+            twin._rows = RowCounts.of_prompts(counts, beyond)
         return twin
 
     @property
@@ -117,13 +116,12 @@ class AttentionCache(StateCache):
     def expect_lengths(self, rows: int, T: int, mask: Tensor | None) -> Counts:
         """The lengths that a rope follows at T new columns, (B, T): a text ends at each of them.
 
-        A prompt's tokens have the length of the prompt. Beyond `Anatomy.switch` all tokens of a row
-        have one length.
+        Tokens of a prompt have its length; beyond `Anatomy.switch` all of a row have one length.
 
         Raises:
             InvalidValue: a row grows beyond the switch whose keys are turned for a shorter text.
         """
-        before = self._before(rows)
+        before = self.before(rows)
         new = new_tokens(mask, before.seen, self.columns, T)
         whole = before.read_whole(new, self._drafts, single=T == 1)
         ends = (before.seen + new - T)[:, None] + np.arange(1, T + 1)
@@ -141,18 +139,13 @@ class AttentionCache(StateCache):
         self._beyond = beyond
         return np.broadcast_to(np.where(beyond, switch + 1, 1)[:, None], lengths.shape)
 
-    def _before(self, rows: int) -> RowCounts:
+    def before(self, rows: int) -> RowCounts:
         """The numbers of so many rows before a forward."""
         before = self._rows if self.layers else self._rows.before(rows)
         if len(before.seen) != rows:
             allowed = f"{len(before.seen)} rows, as this cache holds"
             raise InvalidValue("input_ids", f"{rows} rows", allowed)
         return before
-
-    @property
-    def backend(self) -> Method:
-        """The backend of this block."""
-        return self.session.backend
 
     @property
     def seen(self) -> Tensor:
@@ -177,10 +170,7 @@ class AttentionCache(StateCache):
 
     @contextmanager
     def dense(self) -> Iterator[None]:
-        """In this block every token is read as a prompt is, under full attention.
-
-        It checks tokens that the method drafted.
-        """
+        """In this block every token is read as a prompt is: so are drafts of the method checked."""
         if not self.backend.keeps_all:
             allowed = "a method that keeps all keys and reads prompts under full attention"
             raise InvalidValue("backend", self.backend.name, allowed)
@@ -190,9 +180,6 @@ class AttentionCache(StateCache):
         finally:
             self._dense = before
 
-    def _index(self, rows: Sequence[int] | Tensor, field: str) -> Tensor:
-        return row_index(rows, len(self._rows.seen), field)
-
     # One forward
 
     @uncompiled
@@ -201,17 +188,15 @@ class AttentionCache(StateCache):
     ) -> tuple[Tensor, Tensor]:
         """Called by the model with roped keys; marks them for the attention function."""
         if not self.session.open:
-            raise self._misplaced(f"a closed {self.backend.name} block")
+            raise self.misplaced("a closed {} block")
         if self._step is None:  # once a forward: a config takes its time to answer
             now = self.session.config._attn_implementation
             if now != ATTENTION:
                 allowed = "no other set inside the `with` block"
                 raise InvalidValue("attn_implementation", now, allowed)
-        # A model that is not patched would attend to the newest tokens alone.
-        unpatched, self._handed = self._handed, True
-        if unpatched:
-            self._handed = False
-            raise self._misplaced(f"a {self.backend.name} block on another model")
+        self._handed = not self._handed
+        if not self._handed:  # a model that is not patched would attend to the newest tokens alone
+            raise self.misplaced()
         setattr(key_states, TAG, (self, layer_idx))
         return key_states, value_states
 
@@ -221,11 +206,7 @@ class AttentionCache(StateCache):
         delattr(key, TAG)
 
     def expect(self, logits_to_keep: Any) -> None:
-        """Take in how many columns of the coming forward the model is to score.
-
-        The model scores all drafts and the column before them, which tells them from the
-        prompt that they may come with.
-        """
+        """Take in how many columns a forward is to score: all drafts, and the one before them."""
         self._drafts = 0
         if not isinstance(logits_to_keep, int) or logits_to_keep < 2:
             return
@@ -253,13 +234,9 @@ class AttentionCache(StateCache):
         self._drafting = True
 
     def begin(self, rows: int, T: int, mask: Tensor | None) -> None:
-        """A forward begins, in a model whose layers keep other states too.
-
-        These change before the first layer with keys runs, so that what does not fit is refused
-        here.
-        """
+        """A forward begins: layers with other states, which change first, run in no other one."""
         self._idle()
-        rows_before = self._before(rows)
+        rows_before = self.before(rows)
         if T > 1 and rows_before.seen.any() and not self.session.anatomy.parts:
             allowed = (
                 f"one at a time, or all in the first forward: {self.session.config.model_type} "
@@ -272,18 +249,19 @@ class AttentionCache(StateCache):
     def check_begun(self) -> None:
         """Refuse states of a forward that did not begin here."""
         if not self._running:
-            raise self._misplaced(f"a {self.backend.name} block on another model")
+            raise self.misplaced()
 
-    def _misplaced(self, block: str) -> InvalidValue:
+    def misplaced(self, block: str = "a {} block on another model") -> InvalidValue:
+        """The refusal of a forward that is none of this cache's block."""
         allowed = "a cache of the `with backend.on(model)` block the model is called in"
-        return InvalidValue("past_key_values", f"a cache of {block}", allowed)
+        got = f"a cache of {block.format(self.backend.name)}"
+        return InvalidValue("past_key_values", got, allowed)
 
     @changing_state
     def end(self) -> None:
         """The forward that began has come to its end."""
         self._running = False
-        unread = np.flatnonzero(self._rows.seen == 0)
-        if len(unread):
+        if len(unread := np.flatnonzero(self._rows.seen == 0)):
             self.states.empty(torch.from_numpy(unread))
 
     def attend(
@@ -302,13 +280,14 @@ class AttentionCache(StateCache):
         if index == 0:
             if self._step is not None:
                 self._idle()
-            rows = self._before(len(q))
-            opened = open_step(q, mask, position_ids, rows, self.columns, self._drafts, self._dense)
+            rows, T = self.before(len(q)), q.shape[2]
+            new = new_tokens(mask, rows.seen, self.columns, T)
+            opened = rows.step(new, T, q.device, self._drafts, self._dense)
+            check_positions(position_ids, opened)
             self._rows, self._drafts, self._done = rows, 0, 0
             if self._beyond is not None:
                 self._rows = rows._replace(beyond=self._beyond)
-            self._stepping = opened.decode and not opened.idle and self._steps()
-            if self._stepping:
+            if opened.decode and not opened.idle and self._steps():
                 self._prepare(opened, opened.rows)
             elif self.counts is not None:
                 self.release()
@@ -323,19 +302,21 @@ class AttentionCache(StateCache):
         if index == len(self.layers):
             self.layers.append(self._build(index, q, k, sink_logits))
         layer = self.layers[index]
-        if self._stepping and counts is not None:
+        if counts is not None:
             layer.traces = ()
             out = layer.step(q, k, v, scaling, counts)
         else:
             out = layer.forward(q, k, v, scaling, step)
         self._done += 1
         if self._done == self.session.layers:
-            if self._stepping and counts is not None:
+            if counts is not None:
                 counts.end_step(step.rows)
                 self.close_step(step, [layer.traces for layer in self.layers])
             else:
                 self._cut(step, [state.close(step) for state in self.layers])
-                self._rows = self._rows.after(step, step.decode or self._in_turn(step))
+                # Of longer forwards: whether decode queries read the last token of every row.
+                decoded = step.decodes(self.backend.exact_until) and len(step.turns) == 1
+                self._rows = self._rows.after(step, step.decode or decoded)
                 self.columns += step.T
                 self._step = None
         return out
@@ -373,22 +354,23 @@ class AttentionCache(StateCache):
         return reason is None
 
     @changing_state
-    def reserve(self, rows: int, tokens: int) -> None:
+    def reserve(self, rows: int, tokens: int) -> gpu.DeviceCounts:
         """Let the state lie at fixed addresses, with room for so many rows of so many tokens.
 
         A forward of the model itself, or more of either, lets it move again.
         """
         if self.counts is not None:
             self.release()
-        device = self.layers[0].geometry.device
-        self.counts, self._written = gpu.DeviceCounts(rows, tokens, device), None
+        self.counts = counts = gpu.DeviceCounts(rows, tokens, self.layers[0].geometry.device)
+        self._written = None
         try:
             for layer in self.layers:
-                layer.reserve(self.counts)
+                layer.reserve(counts)
         except torch.OutOfMemoryError:
             self.release()
             self.session.room = (0, 0)
             raise
+        return counts
 
     def release(self) -> None:
         """Let the state move again."""
@@ -412,22 +394,19 @@ class AttentionCache(StateCache):
         for layer in self.layers:
             layer.check(step)
         counts, moved = self.counts, self._rows is not self._written
-        fits = counts is not None and counts.rows >= rows and counts.tokens >= step.longest
+        had = (0, 0) if counts is None else (counts.rows, counts.tokens)
+        fits = had[0] >= rows and had[1] >= step.longest
         if moved and fits:  # rows came, went or were cut
             state = [slots for layer in self.layers for slots in layer.state.values()]
             fits = all(slots.fixed is not None for slots in state)
         if counts is None or not fits:
-            had = (counts.rows, counts.tokens) if counts is not None else (0, 0)
             room, longest = capacity(self.session.room[1]), max(step.longest, had[1])
             if longest > room:  # nobody knows how long rows become: capacity doubles
                 room = 1 << max(longest - 1, 1023).bit_length()
-            self.reserve(max(rows, had[0], self.session.room[0]), room)
-            counts, moved = self.counts, True
-            assert counts is not None
+            counts, moved = self.reserve(max(rows, had[0], self.session.room[0]), room), True
         if moved:
             numbers = [layer.row_numbers(self._rows.prompts) for layer in self.layers]
-            more = {name: x for each in numbers for name, x in each.items()}
-            counts.write(self._rows.seen, more)
+            counts.write(self._rows.seen, {k: x for each in numbers for k, x in each.items()})
             self._written = self._rows
         counts.dense = all(layer.dense(step) for layer in self.layers)
         return counts
@@ -466,45 +445,33 @@ class AttentionCache(StateCache):
             for layer, positions in zip(layers, before, strict=True):
                 layer.before |= zip(cut.rows.tolist(), positions, strict=False)
 
-    def _in_turn(self, step: Step) -> bool:
-        """Whether the last token of every row of a longer forward was read by a decode query."""
-        return step.decodes(self.backend.exact_until) and len(step.turns) == 1
-
     def _build(self, index: int, q: Tensor, k: Tensor, sink_logits: Tensor | None) -> Layer:
+        session, (B, Hkv, _, D) = self.session, k.shape
         geometry = Geometry(
-            method=self.backend.name,
-            index=index,
-            B=len(q),
-            Hq=q.shape[1],
-            Hkv=k.shape[1],
-            D=k.shape[3],
-            dtype=k.dtype,
-            device=k.device,
-            rope=self.session.ropes[index],
-            model_window=self.session.windows[index],
+            *(self.backend.name, index, B, q.shape[1], Hkv, D, k.dtype, k.device),
+            rope=session.ropes[index],
+            model_window=session.windows[index],
             sink_logits=None if sink_logits is None else sink_logits.detach(),
-            engine=select(self.session.engine, k.device, k.dtype),
+            engine=select(session.engine, k.device, k.dtype),
         )
         if self._drafting and geometry.model_window is not None:
             return DraftedLayer(geometry, self.backend)
         layer = self.backend.build(geometry)
         for slots in layer.state.values():
-            slots.expected = capacity(self.session.room[1])
+            slots.expected = capacity(session.room[1])
         return layer
 
     # Copies
 
     @changing_state
     def clone(self, rows: Sequence[int] | Tensor | None = None) -> Self:
-        """An independent copy of these rows, in this order, or of all; repeats are allowed.
-
-        It is valid in the same `with` block. Memory of other rows is not copied.
+        """A copy of these rows alone, in this order, or of all; repeats are allowed.
 
         Raises:
             InvalidValue: no such row.
         """
         self._idle()
-        index = self._index(range(len(self._rows.seen)) if rows is None else rows, "rows")
+        index = self._rows.indices(range(len(self._rows.seen)) if rows is None else rows, "rows")
         twin = self.new()
         twin.layers = [layer.copied(index.to(layer.geometry.device)) for layer in self.layers]
         twin.states = self.states.copied(index)
@@ -531,7 +498,7 @@ class AttentionCache(StateCache):
                 "attention cannot take over where tokens were dropped"
             )
             raise InvalidValue("backend", self.backend.name, allowed)
-        index = self._index(rows, "rows")
+        index = self._rows.indices(rows, "rows")
         twin = type(self)(self.session.full_session)
         twin.columns, twin._rows = self.columns, self._rows.select(index.numpy()).undecoded()
         seen, full = twin._rows.seen, twin.backend
@@ -554,7 +521,7 @@ class AttentionCache(StateCache):
             InvalidValue: no such row.
         """
         self._idle()
-        index = self._index(rows, "rows")
+        index = self._rows.indices(rows, "rows")
         for layer in self.layers:
             layer.select(index.to(layer.geometry.device))
         self.states.select(index)
@@ -576,13 +543,12 @@ class AttentionCache(StateCache):
         """
         self._idle()
         self._check_source(source)
-        index = self._index(rows, "rows")
-        every = range(len(source._rows.seen))
-        source_index = source._index(every if source_rows is None else source_rows, "source_rows")
+        index = self._rows.indices(rows, "rows")
+        taken = range(len(source._rows.seen)) if source_rows is None else source_rows
+        source_index = source._rows.indices(taken, "source_rows")
         if len(index) != len(source_index):
-            raise InvalidValue(
-                "source_rows", source_index.tolist(), f"{len(index)} rows, as in `rows`"
-            )
+            allowed = f"{len(index)} rows, as in `rows`"
+            raise InvalidValue("source_rows", source_index.tolist(), allowed)
         if len(set(index.tolist())) != len(index):
             raise InvalidValue("rows", index.tolist(), "each row once")
         if source.counts is not None:
@@ -609,10 +575,9 @@ class AttentionCache(StateCache):
             self.select_rows([*range(B), *[0] * more])
             self.replace_rows(range(B, B + more), source, range(more))
         elif more:
-            taken = source.clone()
-            self.layers, self.columns = taken.layers, taken.columns
-            self.states = taken.states
-            self._rows = taken._rows.undecoded()
+            twin = source.clone()
+            self.layers, self.states, self.columns = twin.layers, twin.states, twin.columns
+            self._rows = twin._rows.undecoded()
 
     def _check_source(self, source: AttentionCache) -> None:
         source._idle()
@@ -626,30 +591,22 @@ class AttentionCache(StateCache):
     @property
     def is_croppable(self) -> bool:
         """Asked by `generate`: whether `crop` is exact at the lengths the rows have now."""
-        return (
-            bool(self.layers)
-            and not self.states
-            and all(layer.refuse_crop(self._rows.seen) is None for layer in self.layers)
-        )
+        exact = (layer.refuse_crop(self._rows.seen) is None for layer in self.layers)
+        return bool(self.layers) and not self.states and all(exact)
 
     @property
     def rewindable(self) -> bool:
         """Whether `rewind` is exact for any row at any length.
 
-        It depends on method and model alone: false where the method drops tokens or learns from
-        attention, where the model slides a window, or where layers keep another state than keys.
+        False where the method drops tokens or learns from attention, where the model slides a
+        window, or where layers keep another state than keys.
         """
-        if self.session.anatomy.states:
-            return False
         slides = any(window is not None for window in self.session.windows)
-        return self.backend.rewindable and not slides
+        return self.backend.rewindable and not slides and not self.session.anatomy.states
 
     @changing_state
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the newest tokens of every row.
-
-        `tokens_to_remove` is minus their number, as in transformers; a positive number is, as older
-        versions mean it, of columns to keep.
+        """Forget the newest tokens of every row: minus how many, or how many columns stay.
 
         Raises:
             InvalidValue: more than a row has, or a method that cannot do so exactly.
@@ -674,15 +631,15 @@ class AttentionCache(StateCache):
                 exactly: restore a `clone` of the row by `replace_rows` there.
         """
         self._idle()
-        rows = self._index([row] if isinstance(row, int) else row, "row").numpy()
+        rows = self._rows.indices([row] if isinstance(row, int) else row, "row").numpy()
         left = np.array([seen] if isinstance(seen, int) else seen, dtype=np.int64)
         if len(left) != len(rows) or len(set(rows.tolist())) != len(rows):
             raise InvalidValue("seen", left.tolist(), f"a number for each of the rows {row}")
-        for index, n, had in zip(rows.tolist(), left.tolist(), self._rows.seen[rows], strict=True):
-            if not 0 <= n <= had:
-                raise InvalidValue("seen", n, f"from 0 to the {had} tokens of row {index}")
-        fewer = left < self._rows.seen[rows]
-        if fewer.any():
+        had = self._rows.seen[rows]
+        for index, n, most in zip(rows.tolist(), left.tolist(), had.tolist(), strict=True):
+            if not 0 <= n <= most:
+                raise InvalidValue("seen", n, f"from 0 to the {most} tokens of row {index}")
+        if (fewer := left < had).any():
             self._forget(rows[fewer], left[fewer], "rewind")
 
     def _forget(self, rows: Counts, seen: Counts, field: str) -> None:
@@ -705,10 +662,8 @@ class AttentionCache(StateCache):
         self.columns -= longest - int(self._rows.seen.max())
 
     def _cannot_go_back(self) -> str:
-        anatomy = self.session.anatomy
-        return (
-            f"{len(anatomy.states)} of the {anatomy.layers} layers keep a state that cannot go back"
-        )
+        states, layers = len(self.session.anatomy.states), self.session.anatomy.layers
+        return f"{states} of the {layers} layers keep a state that cannot go back"
 
     # What transformers asks of a cache
 
@@ -725,10 +680,7 @@ class AttentionCache(StateCache):
         return self.columns
 
     def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> tuple[int, int]:  # noqa: ARG002
-        """Width and offset of a padding mask for `query_length` more columns.
-
-        Older versions hand over the columns' places instead of how many there are.
-        """
+        """Width and offset of a padding mask for more columns: their number, or their places."""
         more = query_length if isinstance(query_length, int) else len(query_length)
         return self.columns + more, 0
 
@@ -747,34 +699,34 @@ class AttentionCache(StateCache):
         """False for every layer: a mask is to have all columns, wherever a model slides."""
         return [False] * len(self.layers)
 
-    is_linear = is_sliding
-    is_dummy = is_sliding
+    is_linear = is_dummy = is_sliding
 
     # Looking
 
     def row_stats(self) -> RowStats:
-        """What the last forward kept, read and holds, per row; costs no device time.
-
-        Raises:
-            RuntimeError: nothing was fed yet.
-        """
+        """What the last forward kept, read and holds, per row; costs no device time."""
         self._idle()
         if not self.layers:
             raise RuntimeError("row_stats() before the first forward")
-        dense, rows = self.backend.dense_layers, self._rows
-        return row_stats(self.layers, dense, rows.seen, rows.decoded)
+        seen, decoded = self._rows.seen, self._rows.decoded
+        return row_stats(self.layers, self.backend.dense_layers, seen, decoded)
 
     def stats(self) -> CacheStats:
         """A summary of the whole cache, counted in the state itself."""
         self._idle()
-        indices = range(len(self.layers))
-        return cache_stats(
-            self.backend,
-            self.session.engine,
-            self.layers,
-            self._rows.seen,
-            [self.kept_positions(i) for i in indices],
-            [self.read_positions(i) if self.decoded else [] for i in indices],
+        backend, own = self.backend, [x.geometry.model_window is None for x in self.layers]
+        sparse = [i for i, x in enumerate(own) if x and i >= backend.dense_layers]
+        reads = [self.read_positions(i) for i in sparse if self.decoded]
+        # -1 where a head read fewer than another.
+        counts = [[(p >= 0).sum(-1).double() for p in rows if p.numel()] for rows in reads]
+        means = [float(sum(x.mean() for x in rows)) / len(rows) for rows in counts if rows]
+        seen = self._rows.seen
+        return CacheStats(
+            *(backend.name, backend.params(), self.session.engine, seen.tolist()),
+            kept=max((p.shape[-1] for i in sparse for p in self.kept_positions(i)), default=0),
+            read_max=max((int(x.max()) for rows in counts for x in rows), default=None),
+            read_mean=sum(means) / len(means) if means else None,
+            bytes=sum(int(layer.row_bytes(seen).sum()) for layer in self.layers),
         )
 
     def kept_positions(self, layer: int) -> list[Tensor]:
@@ -797,7 +749,5 @@ class AttentionCache(StateCache):
             raise RuntimeError("read_positions() needs a decode step (T = 1) as the last forward")
         state = self.layers[layer]
         none = torch.zeros(state.key_heads, 0, dtype=torch.long)
-        rows = zip(self._rows.seen.tolist(), self._rows.decoded, strict=True)
-        return [
-            state.read_positions(r, n) if decoded else none for r, (n, decoded) in enumerate(rows)
-        ]
+        seen, decoded = self._rows.seen.tolist(), self._rows.decoded
+        return [state.read_positions(r, n) if decoded[r] else none for r, n in enumerate(seen)]

@@ -13,7 +13,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -34,32 +34,8 @@ from attention.patching.program import Program
 _WARM_UPS = 2
 
 
-class Graph(Protocol):
-    """Work that was captured."""
-
-    def replay(self) -> None:
-        """Launch it again on the current stream: the same kernels on the same memory."""
-
-
-class Graphs(Protocol):
-    """Where work is captured; all graphs of one share their memory, so one runs at a time."""
-
-    def stream(self) -> Any:
-        """The stream on which this thread launches now; the same one is equal."""
-
-    def follow(self, now: Any, before: Any) -> None:
-        """Let what is launched on the stream `now` wait on the device for that on `before`."""
-
-    def capture(self, work: Callable[[], list[Any]]) -> tuple[Graph, list[Any]]:
-        """Capture what `work` launches.
-
-        Returns:
-            The graph, and what `work` returned: its tensors hold numbers after a replay.
-        """
-
-
 class CudaGraphs:
-    """CUDA graphs of one device, in one pool of memory."""
+    """Where work is captured: graphs of one device share their memory, so one runs at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -68,12 +44,15 @@ class CudaGraphs:
         self._pool = torch.cuda.graph_pool_handle()
 
     def stream(self) -> Any:
+        """The stream on which this thread launches now; the same one is equal."""
         return torch.cuda.current_stream(self._device)
 
     def follow(self, now: Any, before: Any) -> None:
+        """Let what is launched on the stream `now` wait on the device for that on `before`."""
         now.wait_stream(before)
 
-    def capture(self, work: Callable[[], list[Any]]) -> tuple[Graph, list[Any]]:
+    def capture(self, work: Callable[[], list[Any]]) -> tuple[Any, list[Any]]:
+        """A graph of what `work` launches, and what it returned: tensors that replays fill."""
         now, graph = self.stream(), torch.cuda.CUDAGraph()
         # A capture that fails may leave its own stream behind as the current one.
         with torch.cuda.device(self._device), torch.cuda.stream(now):
@@ -97,7 +76,7 @@ class CudaGraphs:
 
 
 #: What captures on which kind of device.
-GRAPHS: dict[str, Callable[[torch.device], Graphs]] = {"cuda": CudaGraphs}
+GRAPHS: dict[str, Callable[[torch.device], CudaGraphs]] = {"cuda": CudaGraphs}
 
 
 def padded(rows: int) -> int:
@@ -108,22 +87,18 @@ def padded(rows: int) -> int:
     return -(-rows // unit) * unit
 
 
-class _Region(NamedTuple):
-    """A captured step: its graph, the tokens that it reads, (R, 1), scores and states.
+class _Captured(NamedTuple):
+    """A step or a cut that was captured: its graph, what it reads, (R, 1) or `Cut.inputs`, and what
+    it gives: scores and states, or positions before.
 
-    `traces` is what layers leave on the device; `values`, what is read of the model, stay there.
+    `traces` is what layers leave on the device; what is in `owned`, weights or state, stays there.
     """
 
-    graph: Graph
-    ids: Tensor
+    graph: Any
+    inputs: Tensor
     outputs: list[Tensor]
     traces: list[tuple[Tensor, ...]]
-    values: dict[str, Tensor]
-
-
-_Regions = dict[tuple[int, bool, Then | None], _Region]
-# A captured cut: its graph, `Cut.inputs`, positions before it, and the state that it changes.
-_Cutting = tuple[Graph, Tensor, list[Tensor], list[Tensor]]
+    owned: object
 
 
 class CapturedStep(DecodeStep):
@@ -139,11 +114,10 @@ class CapturedStep(DecodeStep):
 
     how: ClassVar[str] = "captured as one graph"
 
-    def __init__(self, model: PreTrainedModel, graphs: Graphs, states: tuple[str, ...]) -> None:
+    def __init__(self, model: PreTrainedModel, graphs: CudaGraphs, states: tuple[str, ...]) -> None:
         self.seconds, self.states, self.graphs, self.fuses = 0.0, states, graphs, False
         self._program, self._model = Program(model, states), weakref.ref(model)
-        self._regions: WeakKeyDictionary[DeviceCounts, _Regions]
-        self._cuttings = WeakKeyDictionary[DeviceCounts, dict[Hashable, _Cutting]]()
+        self._captured: WeakKeyDictionary[DeviceCounts, dict[Hashable, _Captured]]
         self._uncut: set[type[Layer]] = set()  # whose cuts cannot be captured
         self._stream: Any = None
         self._lock = threading.Lock()
@@ -162,9 +136,11 @@ class CapturedStep(DecodeStep):
 
     def _bind(self) -> None:
         """Take the model's tensors as they are now."""
-        self._weights, self._regions = self._read(), WeakKeyDictionary()
+        self._weights, self._captured = self._read(), WeakKeyDictionary()
         for name, exported in self._program.weights.items():
-            if name not in self._weights or not _alike(exported, self._weights[name]):
+            pair = exported, self._weights.get(name)
+            kinds = {x is not None and (x.shape, x.stride(), x.dtype, x.device) for x in pair}
+            if len(kinds) > 1:
                 raise NotCompiled(f"{name} was replaced by another kind of tensor")
         self._addresses = {name: x.data_ptr() for name, x in self._weights.items()}
 
@@ -173,16 +149,14 @@ class CapturedStep(DecodeStep):
 
     @torch.inference_mode(False)
     @torch.no_grad()
-    def run(self, ids: Tensor, positions: Tensor, *then: Then) -> Sequence[Tensor]:  # noqa: ARG002
+    def run(self, ids: Tensor, positions: Tensor, then: Then | None) -> Sequence[Tensor]:  # noqa: ARG002
         cache, B = CALL.get().cache, len(ids)
         if cache.session.model is not self._model():
             allowed = "one of a block on the model that the step was made of"
             raise InvalidValue("cache", f"a cache of {cache.backend.name}", allowed)
         if cache.refusal is not None:
             raise NotCompiled(cache.refusal)
-        if cache.batch_size != B:
-            allowed = f"{cache.batch_size} rows, as this cache holds"
-            raise InvalidValue("input_ids", f"{B} rows", allowed)
+        cache.before(B)
         with self._lock:
             now = self.graphs.stream()
             if self._stream is not None and now != self._stream:
@@ -191,13 +165,13 @@ class CapturedStep(DecodeStep):
             self._stream = now
             try:
                 step, counts = cache.open_step(padded(B))
-                region = self._region(cache, counts, padded(B), *then)
+                region = self._region(cache, counts, padded(B), then)
             except torch.OutOfMemoryError as error:
                 raise NotCompiled.because(error) from error
             except NotCompiled:
                 cache.release()  # what the device knows of rows is written anew
                 raise
-            region.ids[:B].copy_(ids)
+            region.inputs[:B].copy_(ids)
             region.graph.replay()
             outputs = [output[:B].clone() for output in region.outputs]
             # Behind the copies: a graph that cuts rows may write where outputs lie.
@@ -205,42 +179,41 @@ class CapturedStep(DecodeStep):
             return outputs
 
     def _region(
-        self, cache: AttentionCache, counts: DeviceCounts, rows: int, then: Then | None = None
-    ) -> _Region:
+        self, cache: AttentionCache, counts: DeviceCounts, rows: int, then: Then | None
+    ) -> _Captured:
         """The graph of a number of rows of a cache; weights are compared where it is captured."""
-        key, regions = (rows, counts.dense, then), self._regions.get(counts, {})
+        key, regions = (rows, counts.dense, then), self._captured.get(counts, {})
         if key not in regions:
             if self.stale:
                 self._bind()
-            regions = self._regions.setdefault(counts, {})
+            regions = self._captured.setdefault(counts, {})
             regions[key] = self._capture(cache, counts, rows, then)
         return regions[key]
 
     def _capture(
         self, cache: AttentionCache, counts: DeviceCounts, rows: int, then: Then | None
-    ) -> _Region:
+    ) -> _Captured:
         ids = torch.zeros(rows, 1, dtype=torch.int64, device=counts.device)
         # An alias holds the memory that is read, even where a weight gets other memory meanwhile.
         values = {name: x.detach() for name, x in self._weights.items()} | self._program.extra
-        layers, states = cache.layers, 0
+        layers = cache.layers
         # Fewer rows come when a run ends, where compiling for so many does not pay.
         fused = self.fuses and rows == counts.rows
-
-        def inputs() -> tuple[Tensor, Tensor]:
-            return ids, counts.seen[:rows, None].long()
 
         def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float, at: int, _: object) -> Tensor:
             return layers[at].step(q, k, v, scaling, counts)
 
+        def run(fused: bool) -> list[Tensor]:
+            inputs = ids, counts.seen[:rows, None].long()
+            return self._program.run(values, inputs, attend, fused)
+
         def work() -> list[Tensor]:
-            nonlocal states
             for layer in layers:
                 layer.traces = ()
-            outputs = self._program.run(values, inputs(), attend, fused)
+            outputs = run(fused)
             if then is not None:
                 outputs[:1] = then(outputs[0], ids, counts.live[:rows])
             counts.end_step(rows)
-            states = len(outputs)
             return [*outputs, *(x for layer in layers for x in layer.traces)]
 
         live = counts.live.clone()
@@ -248,7 +221,7 @@ class CapturedStep(DecodeStep):
         memories = [(x, x.clone()) for layer in layers for x in layer.written]
         try:
             if fused:
-                fused = self._fused(partial(self._program.run, values, inputs(), attend, True))
+                fused = _fuses(partial(run, fused=True))
             graph, outputs = self.graphs.capture(work)
         except RuntimeError as error:  # torch's, where work cannot be captured
             reason = NotCompiled.because(error)
@@ -258,20 +231,8 @@ class CapturedStep(DecodeStep):
             for memory, before in memories:
                 memory.copy_(before)
         traces = [layer.traces for layer in layers]
-        return _Region(graph, ids, outputs[:states], traces, values)
-
-    def _fused(self, work: Callable[[], object]) -> bool:
-        """Whether what lies between attentions could be compiled; a warning has the reason."""
-        try:
-            with quiet():
-                work()
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # whatever tracer, code generator or compilers raise
-            reason = NotCompiled.because(error)
-            warnings.warn(f"steps are captured and not compiled: {reason}", stacklevel=2)
-            return False
-        return True
+        edge = len(outputs) - sum(map(len, traces))
+        return _Captured(graph, ids, outputs[:edge], traces, values)
 
     def _shorten(
         self, counts: DeviceCounts, cut: Cut, layers: Sequence[Layer]
@@ -280,22 +241,22 @@ class CapturedStep(DecodeStep):
         places, method = power_of_two(len(cut.rows), 1), type(layers[0])
         which = tuple(layer.geometry.index for layer in layers)
         key = places, cut.size, cut.most, cut.window, which
-        cuttings = self._cuttings.setdefault(counts, {})
-        if key not in cuttings and method not in self._uncut:
+        cuts = self._captured.setdefault(counts, {})
+        if key not in cuts and method not in self._uncut:
             try:
-                cuttings[key] = self._capture_cut(cut, layers, places)
+                cuts[key] = self._capture_cut(cut, layers, places)
             except RuntimeError as error:
                 self._uncut.add(method)
                 reason = f"{method.__name__}.rank runs as it is: {NotCompiled.because(error)}"
                 warnings.warn(reason, CompileWarning, stacklevel=2)
-        if key not in cuttings:
+        if key not in cuts:
             return None
-        graph, inputs, before, _ = cuttings[key]
-        inputs.copy_(devices.put(cut.inputs(places), counts.device))
-        graph.replay()
-        return _copied([tuple(before)])[0]
+        captured = cuts[key]
+        captured.inputs.copy_(devices.put(cut.inputs(places), counts.device))
+        captured.graph.replay()
+        return _copied([tuple(captured.outputs)])[0]
 
-    def _capture_cut(self, cut: Cut, layers: Sequence[Layer], places: int) -> _Cutting:
+    def _capture_cut(self, cut: Cut, layers: Sequence[Layer], places: int) -> _Captured:
         inputs = devices.put(0 * cut.inputs(places), layers[0].geometry.device)
         state = [slots for layer in layers for slots in layer.state.values()]
         written = fixed(*state)
@@ -313,7 +274,21 @@ class CapturedStep(DecodeStep):
                 slots.data = view
             for x, row in zip(written, first, strict=True):
                 x[:1].copy_(row)  # warming up has cut the first one
-        return graph, inputs, before, flat
+        return _Captured(graph, inputs, before, [], flat)
+
+
+def _fuses(work: Callable[[], object]) -> bool:
+    """Whether what lies between attentions could be compiled; a warning has the reason."""
+    try:
+        with quiet():
+            work()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever tracer, code generator or compilers raise
+        reason = NotCompiled.because(error)
+        warnings.warn(f"steps are captured and not compiled: {reason}", stacklevel=2)
+        return False
+    return True
 
 
 def _copied(traces: Sequence[tuple[Tensor, ...]]) -> Sequence[tuple[Tensor, ...]]:
@@ -326,12 +301,6 @@ def _copied(traces: Sequence[tuple[Tensor, ...]]) -> Sequence[tuple[Tensor, ...]
     return [tuple(next(copies) for _ in trace) for trace in traces]
 
 
-def _alike(left: Tensor, right: Tensor) -> bool:
-    return (left.shape, left.stride(), left.dtype, left.device) == (
-        right.shape, right.stride(), right.dtype, right.device,
-    )  # fmt: skip
-
-
 # A model is looked up here and not by an attribute of its own, which a copy of it would have too.
 _KEPT: WeakKeyDictionary[PreTrainedModel, dict[str, CapturedStep]] = WeakKeyDictionary()
 _LOCK = threading.Lock()
@@ -341,27 +310,19 @@ def captured(
     model: PreTrainedModel,
     cache: AttentionCache,
     key: str,
-    states: tuple[str, ...] = (),
-    make: bool = True,
-    fuse: bool = False,
+    states: tuple[str, ...],
+    make: bool,
+    fuse: bool,
 ) -> CapturedStep | None:
-    """A model's step as graphs; made where none is kept, and kept as long as the model lives.
-
-    Args:
-        fuse: as in `compiled`.
-
-    Returns:
-        None where none is kept and none is to be made.
-    """
+    """A model's step as graphs, kept while the model lives; `make`, `fuse` as in `compiled`."""
     with _LOCK:
         steps = _KEPT.setdefault(model, {})
         step = steps.get(key)
         if step is not None:
             step.seconds = 0.0  # who asks now has waited for nothing
             step.fuses |= fuse
+        if step is not None or not make:
             return step
-        if not make:
-            return None
         # What was captured of weights that are gone holds their memory.
         for old in [name for name, old_step in steps.items() if old_step.stale]:
             del steps[old]

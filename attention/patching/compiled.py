@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -26,6 +25,7 @@ from attention.patching.cache import AttentionCache
 from attention.patching.captured import GRAPHS, captured
 from attention.patching.decode_step import DecodeStep, NotCompiled, Then, probe, quiet
 from attention.patching.lengths import following
+from attention.patching.program import OPTIONS
 from attention.user_cache import UnusableFolder, user_cache
 
 
@@ -34,14 +34,13 @@ class CompiledStep(DecodeStep):
     """A step that torch's compiler wrote as one library for this processor."""
 
     how: ClassVar[str] = "compiled"
-    step: Callable[[Tensor, Tensor], Tensor | Sequence[Tensor]]
-    seconds: float
+    step: Callable[[Tensor, Tensor], Sequence[Tensor]]
+    states: tuple[str, ...]
     weights: Mapping[str, Tensor] = field(repr=False)
-    states: tuple[str, ...] = ()
+    seconds: float = 0.0
 
-    def run(self, ids: Tensor, positions: Tensor, *_: Then) -> Sequence[Tensor]:
-        outputs = self.step(ids, positions)
-        return (outputs,) if isinstance(outputs, Tensor) else outputs
+    def run(self, ids: Tensor, positions: Tensor, _then: Then | None) -> Sequence[Tensor]:
+        return self.step(ids, positions)
 
 
 def compiled(
@@ -78,34 +77,34 @@ def compiled(
             f"{len(anatomy.softmax)} of the {anatomy.layers} layers hold keys; a step whose other "
             "layers keep states of their own is not compiled"
         )
-    reason = refusal(model)
     if following(model):
-        reason = "its rotary embedding follows the length of each row"
-    if reason is not None:
+        raise NotCompiled("its rotary embedding follows the length of each row")
+    if (reason := refusal(model)) is not None:
         raise NotCompiled(reason)
     name = key(model, wanted)
     if graphs:
         return captured(model, cache, name, wanted, make, fuse)
-    cache_folder = folder()
-    path = cache_folder / f"{name}.pt2"
+    path = folder() / f"{name}.pt2"
     operator()
     try:
-        step = _kept(path, model, wanted)
-        if step is not None or not make:
+        if (step := _kept(path, model, wanted)) is not None or not make:
             return step
         with FileLock(f"{path}.lock", timeout=-1 if wait else 0):
-            step = _kept(path, model, wanted)
-            if step is not None:  # of another process, meanwhile
+            if (step := _kept(path, model, wanted)) is not None:  # of another process, meanwhile
                 return step
-            started = time.perf_counter()
-            with _folder(path.with_suffix(".making")) as made:
-                new = made / path.name
+            started, making = time.perf_counter(), path.with_suffix(".making")
+            shutil.rmtree(making, ignore_errors=True)  # of a process that was killed
+            making.mkdir(mode=0o700)
+            try:
+                new = making / path.name
                 _make(new, model, wanted)
-                probe(_loaded(new, model, 0.0, wanted), model, cache)
+                probe(_loaded(new, model, wanted), model, cache)
                 for file in (_constants_file(new), new):
                     if file.exists():
-                        file.replace(cache_folder / file.name)
-            return _loaded(path, model, time.perf_counter() - started, wanted)
+                        file.replace(path.parent / file.name)
+            finally:
+                shutil.rmtree(making, ignore_errors=True)
+            return replace(_loaded(path, model, wanted), seconds=time.perf_counter() - started)
     except Timeout:
         return None
     except NotCompiled:
@@ -119,7 +118,7 @@ def _kept(path: Path, model: PreTrainedModel, states: tuple[str, ...]) -> Compil
     if not path.exists():
         return None
     try:
-        return _loaded(path, model, 0.0, states)
+        return _loaded(path, model, states)
     except (OSError, RuntimeError, ValueError, KeyError):  # half a file, or names of other weights
         return None
 
@@ -161,26 +160,11 @@ def _digest_of(module: str) -> str:
     return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
 
 
-@contextlib.contextmanager
-def _folder(path: Path) -> Iterator[Path]:
-    """An empty folder, gone afterwards; what a process left there that was killed goes first."""
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir(mode=0o700)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _make(path: Path, model: PreTrainedModel, states: Sequence[str] = ()) -> None:
+def _make(path: Path, model: PreTrainedModel, states: Sequence[str]) -> None:
     """Compile a step to `path`, and its further constants to `_constants_file`."""
     from torch._inductor import aoti_compile_and_package
 
-    options = {
-        "aot_inductor.package_constants_in_so": False,
-        "emulate_precision_casts": True,  # rounded to half precision where the model itself rounds
-        "compile_threads": 1,  # others would be processes that outlive this one
-    }
+    options = OPTIONS | {"aot_inductor.package_constants_in_so": False}
     with quiet():
         program = exported(model, states)
         aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
@@ -194,9 +178,7 @@ def _constants_file(path: Path) -> Path:
     return path.with_suffix(".safetensors")
 
 
-def _loaded(
-    path: Path, model: PreTrainedModel, seconds: float, states: tuple[str, ...] = ()
-) -> CompiledStep:
+def _loaded(path: Path, model: PreTrainedModel, states: tuple[str, ...]) -> CompiledStep:
     """The step in a file, with the model's own tensors for weights."""
     from torch._inductor import aoti_load_package
 
@@ -206,4 +188,4 @@ def _loaded(
         own |= safetensors.torch.load_file(_constants_file(path))
     weights = {name: own[name].detach() for name in step.get_constant_fqns()}
     step.load_constants(weights, check_full_update=True, user_managed=True)
-    return CompiledStep(step, seconds, weights, states)
+    return CompiledStep(step, states, weights)

@@ -59,17 +59,7 @@ class DecodeStep(ABC):
     how: ClassVar[str]
 
     def __call__(self, cache: AttentionCache, ids: Tensor, positions: Tensor) -> Tensor:
-        """Scores (B, V) of the tokens behind `ids`, as a forward of the model gives them.
-
-        Args:
-            cache: of an open block on the model, its prompts read.
-            ids: each row's newest token, (B, 1).
-            positions: theirs, (B, 1).
-
-        Raises:
-            InvalidValue: a cache of a closed block, or what `AttentionCache.attend` refuses.
-            NotCompiled: it cannot be made for so many rows; the cache is as it was.
-        """
+        """Scores (B, V) of the tokens behind `ids`, as a forward of the model; see `followed`."""
         return self.followed(cache, ids, positions)[0][0]
 
     def follows(self, _cache: AttentionCache) -> bool:
@@ -83,8 +73,13 @@ class DecodeStep(ABC):
         out, (B, hidden size) each.
 
         Args:
-            cache, ids, positions: as in a call.
+            cache: of an open block on the model, its prompts read.
+            ids, positions: each row's newest token and its position, (B, 1) each.
             then: None where the step does not follow this cache.
+
+        Raises:
+            InvalidValue: a cache of a closed block, or what `AttentionCache.attend` refuses.
+            NotCompiled: it cannot be made for so many rows; the cache is as it was.
         """
         if not cache.session.open:
             closed = f"a cache of a closed {cache.backend.name} block"
@@ -93,8 +88,7 @@ class DecodeStep(ABC):
         call = Call(cache, positions)
         before = CALL.set(call)
         try:
-            more = () if then is None else (then,)
-            outputs = self.run(ids.contiguous(), positions.contiguous(), *more)
+            outputs = self.run(ids.contiguous(), positions.contiguous(), then)
         except RuntimeError as error:
             # A signal that comes while the step is in Python leaves it as an error of C++.
             name, _, code = str(error).partition("\n")[0].partition(": ")
@@ -111,11 +105,8 @@ class DecodeStep(ABC):
         return outputs[:edge], outputs[edge:]
 
     @abstractmethod
-    def run(self, ids: Tensor, positions: Tensor, *then: Then) -> Sequence[Tensor]:
-        """Scores, or what follows them, and states, attending through the cache in `CALL`.
-
-        Anything where that failed.
-        """
+    def run(self, ids: Tensor, positions: Tensor, then: Then | None) -> Sequence[Tensor]:
+        """Scores, or what follows them, and states, through the cache in `CALL`."""
 
 
 def probe(step: DecodeStep, model: PreTrainedModel, cache: AttentionCache) -> None:
@@ -158,12 +149,9 @@ def _eager(
     eager = AttentionCache(cache.session.full_session)
     model(input_ids=ids[:, :3], past_key_values=eager, use_cache=True, logits_to_keep=1)
     read = eager.clone()
-    inputs = {
-        "input_ids": ids[:, 3:],
-        "position_ids": eager.seen[:, None],
-        "past_key_values": eager,
-    }
-    return model(**inputs, use_cache=True, logits_to_keep=1).logits[:, -1].double(), read
+    inputs = {"input_ids": ids[:, 3:], "position_ids": eager.seen[:, None]}
+    scores = model(**inputs, past_key_values=eager, use_cache=True, logits_to_keep=1).logits[:, -1]
+    return scores.double(), read
 
 
 def _apart(scores: Tensor, wanted: Tensor) -> Tensor:

@@ -43,12 +43,8 @@ def attention_forward(
 ) -> tuple[Tensor, None]:
     """The attention function transformers calls: hands everything to the cache that got the key.
 
-    Keys and values are exactly as the cache returned them; (B, T, Hq, D) and no weights come out.
-
-    Args:
-        attention_mask: the padding mask (B, past + T) or None; see `padding_mask`.
-        scaling: factor of the logits; 1 over the square root of D by default.
-        s_aux: the model's own logits next to those of keys in each softmax, (Hq,), as in gpt-oss.
+    Keys and values are as the cache returned them, the mask (B, past + T) as `padding_mask` did;
+    `s_aux` are the model's own further logits in each softmax, (Hq,). To (B, T, Hq, D), no weights.
     """
     cache, layer = getattr(key, TAG, (None, 0))
     if not isinstance(cache, AttentionCache):
@@ -56,9 +52,7 @@ def attention_forward(
         raise InvalidValue("past_key_values", None, allowed)
     cache.take_pending(key)
     if module.config is not cache.session.config:
-        allowed = "a cache of the `with backend.on(model)` block of the model it is given to"
-        got = f"a cache of a {cache.backend.name} block on another model"
-        raise InvalidValue("past_key_values", got, allowed)
+        raise cache.misplaced()
     if dropout:
         raise InvalidValue("dropout", dropout, "0: call model.eval() first")
     if kwargs.get("output_attentions"):
@@ -99,11 +93,8 @@ def padding_mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> Te
 @uncompiled
 def begun(_model: Any, inputs: Any, kwargs: dict[str, Any]) -> None:
     """Called before each forward of the layers of a model some of which keep other states."""
-    cache = kwargs.get("past_key_values")
-    if not isinstance(cache, AttentionCache):
-        return
-    shape = tokens_shape(inputs, kwargs)
-    if shape is not None:
+    cache, shape = kwargs.get("past_key_values"), tokens_shape(inputs, kwargs)
+    if isinstance(cache, AttentionCache) and shape is not None:
         cache.begin(*shape, kwargs.get("attention_mask"))
 
 
@@ -170,22 +161,12 @@ def through(
     model: PreTrainedModel, full: Method, anatomy: Anatomy, parts: Sequence[int], turn: int
 ) -> list[Tensor]:
     """What a model makes of the probe's texts through an `AttentionCache`; see `batched`."""
-    engine = select("torch", model.device, model.dtype).name
-    session, patch = Session(full, full, model, engine, anatomy), Patch(model, anatomy)
+    session, patch = Session(full, full, model, "torch", anatomy), Patch(model, anatomy)
     try:
         return batched(model, AttentionCache(session), parts, turn)
     finally:
         session.close()
         patch.undo(model)
-
-
-def anatomy_of(model: PreTrainedModel, full: Method) -> Anatomy:
-    """How a model attends: tried out on the first block of a model, remembered for later ones."""
-    with _LOCK:
-        shared = _PATCHES.get(model)
-        if shared is not None:
-            return shared.anatomy
-        return probed(model, partial(through, model, full))
 
 
 @contextmanager
@@ -194,15 +175,16 @@ def patched(backend: Method, full: Method, model: Any, engine: str) -> Iterator[
     check_model(model)
     engine = select(engine, model.device, model.dtype).name
     with _LOCK:
-        session = Session(backend, full, model, engine, anatomy_of(model, full))
+        shared, tried = _PATCHES.get(model), partial(through, model, full)
+        anatomy = probed(model, tried) if shared is None else shared.anatomy
+        session = Session(backend, full, model, engine, anatomy)
         check_method(backend, session)
         if not math.isinf(backend.exact_until) and None not in session.windows:
             what = f"every layer of this {model.config.model_type} is the model's own sliding "
             what += f"attention (config.sliding_window): {backend.name} has no layer to act on"
             warnings.warn(what, stacklevel=3)
-        shared = _PATCHES.get(model)
         if shared is None:
-            shared = _PATCHES[model] = Patch(model, session.anatomy)
+            shared = _PATCHES[model] = Patch(model, anatomy)
         shared.blocks += 1
     try:
         yield AttentionCache(session)
@@ -240,10 +222,8 @@ class Patch:
             vars(model)["prepare_inputs_for_generation"] = inputs
         if anatomy.states:
             inner = model.base_model
-            self._hooks += [
-                inner.register_forward_pre_hook(begun, with_kwargs=True),
-                inner.register_forward_hook(ended, with_kwargs=True),
-            ]
+            self._hooks.append(inner.register_forward_pre_hook(begun, with_kwargs=True))
+            self._hooks.append(inner.register_forward_hook(ended, with_kwargs=True))
 
     def undo(self, model: PreTrainedModel) -> None:
         """Let the model attend as it did."""

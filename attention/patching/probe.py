@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,9 +22,8 @@ from torch import Tensor
 from transformers import Cache, DynamicCache, PreTrainedModel
 
 from attention.errors import InvalidValue
-from attention.families import check_family
 from attention.patching.lengths import following, switch_of, switching_at
-from attention.patching.survey import SURVEY, Anatomy, forward, register, survey, text_of
+from attention.patching.survey import Anatomy, attending, forward, survey, text_of
 
 #: The largest difference of hidden states, as a part of their length, that is rounding of sums.
 #: Norms of many models are in float32 whatever the model is in.
@@ -42,17 +42,15 @@ _PADDING = 2
 
 
 def own(model: PreTrainedModel, turn: int = 0, parts: Sequence[int] = ()) -> list[Tensor]:
-    """What the model itself makes of the two texts, each alone, (1, n, ...)."""
+    """What the model itself makes of the two texts, each alone, (1, n, ...); whole, or in parts."""
     outputs = []
     for row, padding in enumerate((0, _PADDING)):
         ids = text_of(model, sum(_PARTS) - padding, 2 * turn + row)
         positions = torch.arange(ids.shape[1], device=ids.device)[None]
-        if parts:
-            sizes, cache = [parts[0] - padding, *parts[1:]], DynamicCache(config=model.config)
-            pairs = zip(torch.split(ids, sizes, 1), torch.split(positions, sizes, 1), strict=True)
-            outputs.append(torch.cat([forward(model, *x, None, cache) for x in pairs], dim=1))
-        else:
-            outputs.append(forward(model, ids, positions, None, None))
+        cache = DynamicCache(config=model.config) if parts else None
+        sizes = [parts[0] - padding, *parts[1:]] if parts else [ids.shape[1]]
+        pairs = zip(torch.split(ids, sizes, 1), torch.split(positions, sizes, 1), strict=True)
+        outputs.append(torch.cat([forward(model, *x, None, cache) for x in pairs], dim=1))
     return outputs
 
 
@@ -67,12 +65,10 @@ def batched(
         ids[row, padding:] = text_of(model, total - padding, 2 * turn + row)[0]
         mask[row, :padding] = 0
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    got, start = [], 0
-    for part in parts:
-        end = start + part
-        here = slice(start, end)
+    got = []
+    for part, end in zip(parts, accumulate(parts), strict=True):
+        here = slice(end - part, end)
         got.append(forward(model, ids[:, here], positions[:, here], mask[:, :end], cache))
-        start = end
     every = torch.cat(got, dim=1)
     return [every[:1], every[1:, _PADDING:]]
 
@@ -126,7 +122,6 @@ def probed(model: PreTrainedModel, through: Through) -> Anatomy:
     It is remembered while the model lives and its config, dtypes and device stay the same. A
     refusal may depend on weights too, so none is remembered.
     """
-    check_family(model.config)
     config = json.dumps(model.config.to_dict(), sort_keys=True, default=str)
     state = (config, model.device, frozenset(x.dtype for x in model.parameters()))
     known = _KNOWN.get(model)
@@ -137,11 +132,9 @@ def probed(model: PreTrainedModel, through: Through) -> Anatomy:
 
 def _found(model: PreTrainedModel, through: Through) -> Anatomy:
     family, tries = model.config.model_type, _TRIES if model.dtype.itemsize == 2 else 1
-    register()
     try:
         with undisturbed(model):
-            with _attending(model, SURVEY):
-                anatomy = replace(survey(model), switch=switch_of(model))
+            anatomy = replace(survey(model), switch=switch_of(model))
             for turn in range(tries):
                 difference, parts = _differs(model, anatomy, through, turn)
                 if difference <= TOLERANCE.get(model.dtype, 0.0):
@@ -149,7 +142,14 @@ def _found(model: PreTrainedModel, through: Through) -> Anatomy:
     except (InvalidValue, torch.OutOfMemoryError):
         raise
     except (LookupError, AttributeError, RuntimeError, TypeError, ValueError) as error:
-        raise _stumbled(family, error) from error
+        reason = (str(error).strip().splitlines() or [""])[0][:200]
+        # What a user gives is a cache, whatever the class is called that the probe tries.
+        reason = re.sub(r"<class '[^']*'>|'\w+' object", "our cache", reason)
+        why = f"{type(error).__name__}: {reason}"
+        if isinstance(error, AttributeError) and not hasattr(Cache, "get_conv_state"):
+            why += "; newer versions of transformers keep more states in a cache"
+        allowed = f"a model that runs through our cache: this one stops with {why}"
+        raise InvalidValue("model", family, allowed) from error
     allowed = "a model that attends through our cache as by itself: hidden states of a few tokens "
     raise InvalidValue("model", family, f"{allowed}differ by {difference:.2g} of their length")
 
@@ -161,73 +161,38 @@ def _differs(
 
     Where a rope follows lengths, below its switch and across it.
     """
-    ropes = following(model)
-    far, near = (
-        anatomy if anatomy.switch is None else replace(anatomy, switch=at) for at in (_FAR, _NEAR)
-    )
-    with switching_at(ropes, _FAR):
-        difference, parts = _below(model, far, through, turn)
-    if not ropes or difference > TOLERANCE.get(model.dtype, 0.0):
-        return difference, parts
-    with switching_at(ropes, _NEAR):
-        with _attending(model, _plain(model)):
-            wanted = own(model, turn, _WHOLE)
-        return max(difference, difference_of(through(near, _WHOLE, turn), wanted)), parts
-
-
-def _plain(model: PreTrainedModel) -> str:
-    """The model's own attention."""
-    plain: str = model.config._attn_implementation
+    ropes, limit = following(model), TOLERANCE.get(model.dtype, 0.0)
+    plain = model.config._attn_implementation
     if plain == "flex_attention":  # compiled for each shape, which would take a minute
         plain = "sdpa" if model._supports_sdpa else "eager"
-    return plain
 
+    def wanted(parts: Sequence[int] = ()) -> list[Tensor]:
+        with attending(model, plain):
+            return own(model, turn, parts)
 
-def _below(
-    model: PreTrainedModel, anatomy: Anatomy, through: Through, turn: int
-) -> tuple[float, bool]:
-    plain = _plain(model)
-    with _attending(model, plain):
-        wanted = own(model, turn)
-    if not all(bool(x.isfinite().all()) for x in wanted):
-        allowed = "weights with which hidden states of a few tokens are finite"
-        raise InvalidValue("model", model.config.model_type, allowed)
-    limit = TOLERANCE.get(model.dtype, 0.0)
-    difference = difference_of(through(anatomy, _PARTS, turn), wanted)
-    if difference <= limit or not anatomy.states:
-        return difference, True
-    # Whether it is only that the model itself forgets its states between two parts.
-    ours = through(anatomy, _WHOLE, turn)
-    whole = difference_of(ours, wanted)
-    if not whole <= limit:  # its decode steps may round otherwise than its prefill
-        with _attending(model, plain):
-            whole = difference_of(ours, own(model, turn, _WHOLE))
-    return (whole, False) if whole <= limit else (difference, True)
+    def ours(parts: Sequence[int], switch: int) -> list[Tensor]:
+        known = anatomy if anatomy.switch is None else replace(anatomy, switch=switch)
+        return through(known, parts, turn)
 
-
-@contextmanager
-def _attending(model: PreTrainedModel, implementation: str) -> Iterator[None]:
-    """The model attends in another way inside the block."""
-    before = model.config._attn_implementation
-    if implementation == before:
-        yield
-        return
-    model.set_attn_implementation(implementation)
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
-
-
-def _stumbled(family: str, error: Exception) -> InvalidValue:
-    reason = (str(error).strip().splitlines() or [""])[0][:200]
-    # What a user gives is a cache, whatever the class is called that the probe tries.
-    reason = re.sub(r"<class '[^']*'>|'\w+' object", "our cache", reason)
-    why = f"{type(error).__name__}: {reason}"
-    if isinstance(error, AttributeError) and not hasattr(Cache, "get_conv_state"):
-        why += "; newer versions of transformers keep more states in a cache"
-    allowed = f"a model that runs through our cache: this one stops with {why}"
-    return InvalidValue("model", family, allowed)
+    with switching_at(ropes, _FAR):
+        plainly, in_parts = wanted(), True
+        if not all(bool(x.isfinite().all()) for x in plainly):
+            allowed = "weights with which hidden states of a few tokens are finite"
+            raise InvalidValue("model", model.config.model_type, allowed)
+        difference = difference_of(ours(_PARTS, _FAR), plainly)
+        if difference > limit and anatomy.states:
+            # Whether it is only that the model itself forgets its states between two parts.
+            states = ours(_WHOLE, _FAR)
+            whole = difference_of(states, plainly)
+            if whole > limit:  # its decode steps may round otherwise than its prefill
+                whole = difference_of(states, wanted(_WHOLE))
+            if whole <= limit:
+                difference, in_parts = whole, False
+    if ropes and difference <= limit:
+        with switching_at(ropes, _NEAR):
+            across = wanted(_WHOLE)
+            difference = max(difference, difference_of(ours(_WHOLE, _NEAR), across))
+    return difference, in_parts
 
 
 # The anatomy of each model, with its config, device and dtypes then.

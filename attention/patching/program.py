@@ -16,6 +16,11 @@ from attention.patching.decode_step import NotCompiled, quiet
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+#: What the compiler does in any step.
+OPTIONS: dict[str, Any] = {
+    "emulate_precision_casts": True,  # rounded to half precision where the model itself rounds
+    "compile_threads": 1,  # others would be processes that outlive this one
+}
 #: What the exporter raises of a model that it cannot trace: its own errors, and those of the model.
 EXPORT_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, LookupError, AssertionError)
 
@@ -95,15 +100,10 @@ class Program:
         for name, piece in whole.named_children():
             assert isinstance(piece, fx.GraphModule)
             if all(node.target is not operator() for node in piece.graph.nodes):
-                pieces[name] = forms.setdefault(_form(piece.graph), _compiled(piece))
+                # Compiled for each number of rows that it is called with.
+                compiled = torch.compile(piece, fullgraph=True, dynamic=False, options=OPTIONS)
+                pieces[name] = forms.setdefault(_form(piece.graph), compiled)
         return whole, pieces
-
-
-def _compiled(piece: fx.GraphModule) -> Callable[..., Any]:
-    """A function that is compiled for each number of rows that it is called with."""
-    # As in `attention.patching.compiled`.
-    options: dict[str, Any] = {"emulate_precision_casts": True, "compile_threads": 1}
-    return torch.compile(piece, fullgraph=True, dynamic=False, options=options)
 
 
 def _form(graph: fx.Graph) -> str:

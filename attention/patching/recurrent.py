@@ -10,17 +10,14 @@ from transformers import Cache
 
 from attention.core.compiling import changing_state, uncompiled
 
-# Kind of state, layer of the model, and number of the state in it.
-Place = tuple[str, int, int]
 
+class States(dict[tuple[str, int, int], Tensor]):
+    """States of B rows, as transformers' models write and read them, (B, ...).
 
-class States(dict[Place, Tensor]):
-    """States of B rows, as transformers' models write and read them, (B, ...) by place.
-
-    They have one size however long a row is, so no budget binds here, and they cannot go back. A
-    row without a token yet has zeros, which is what the models take for nothing seen. The kinds are
-    "conv", newest inputs of a short convolution, (B, channels, kernel), and "recurrent", what a
-    recurrence carries.
+    By kind, layer of the model and number in it: "conv" has newest inputs of a short convolution,
+    (B, channels, kernel), "recurrent" what a recurrence carries. They have one size however long a
+    row is, so no budget binds here, and they cannot go back. A row without a token yet has zeros,
+    which is what the models take for nothing seen.
     """
 
     @property
@@ -61,9 +58,9 @@ class StateCache(Cache):
         self, layer_idx: int | None = None, state_idx: int | None = None
     ) -> bool:
         """Whether a layer has a state, or any has where none is named."""
-        named = layer_idx, state_idx
-        places = (place for _, *place in self.states)
-        return any(all(n in (None, x) for n, x in zip(named, p, strict=True)) for p in places)
+        return any(
+            layer_idx in (None, layer) and state_idx in (None, at) for _, layer, at in self.states
+        )
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
         """The state itself, which models change in place; None before the first forward."""
@@ -86,8 +83,7 @@ class StateCache(Cache):
         """Called by the model with new inputs, (B, channels, T); those kept and the new ones."""
         self.check_begun()
         place, new = ("conv", layer_idx, state_idx), conv_states.detach()
-        stored = self.states.get(place)
-        if stored is None:
+        if (stored := self.states.get(place)) is None:
             size = conv_kernel_size or new.shape[-1]
             whole = torch.nn.functional.pad(new, (max(size - new.shape[-1], 0), 0))
         else:

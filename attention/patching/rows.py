@@ -48,10 +48,12 @@ class RowCounts(NamedTuple):
 
     def before(self, rows: int) -> RowCounts:
         """The same before the first forward, of this many rows if the caller stated none."""
+        if len(self.prompts) not in (0, rows):
+            allowed = f"a number for each of the {rows} rows"
+            raise InvalidValue("prompts", self.prompts.tolist(), allowed)
         nothing, no = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.bool_)
-        if len(self.prompts):
-            return self._replace(seen=nothing, decoded=no)
-        return RowCounts(nothing, nothing, no, no, no, no)
+        rows_before = self if len(self.prompts) else RowCounts(nothing, nothing, no, no, no, no)
+        return rows_before._replace(seen=nothing, decoded=no)
 
     def read_whole(self, new: Counts, drafts: int, single: bool) -> Counts:
         """How many of each row's first tokens are read as a prompt, (B,); the others decode.
@@ -63,6 +65,17 @@ class RowCounts(NamedTuple):
         begun = self.begun | has_seen if single or drafts else self.begun
         return np.where(self.stated, self.prompts, np.where(begun, 0, self.seen + new - drafts))
 
+    def step(self, new: Counts, T: int, device: torch.device, drafts: int, dense: bool) -> Step:
+        """The step of a forward of T columns, the newest `drafts` of which are known to be drafts.
+
+        Where it is `dense` all columns are read as a prompt is.
+        """
+        # The next token of rows whose prompts have been read is a decode query by itself.
+        later = T == 1 and bool((self.seen >= self.prompts).all())
+        whole = None if later else self.read_whole(new, drafts, single=T == 1)
+        prompt = np.where(self.prompts == 0, new - drafts, self.prompts)
+        return Step(self.seen, new, T, device, prompt, self.seen + new if dense else whole)
+
     def after(self, step: Step, decoded: bool) -> RowCounts:
         """The same after a forward, by which all last tokens came as decode queries or not."""
         now = self.begun
@@ -72,6 +85,15 @@ class RowCounts(NamedTuple):
         rows = RowCounts(step.seen, step.prompt, every, self.stated, now, self.beyond)
         rows.seen[step.idle], rows.decoded[step.idle] = 0, False
         return rows
+
+    def indices(self, rows: Sequence[int] | Tensor, field: str) -> Tensor:
+        """Some of the rows as an index on the host; `field` is what they were given as."""
+        index = torch.as_tensor(rows, dtype=torch.long, device="cpu").reshape(-1)
+        B = len(self.seen)
+        if len(index) and (int(index.min()) < 0 or int(index.max()) >= B):
+            allowed = f"rows from 0 to {B - 1}" if B else "no row: the cache holds none"
+            raise InvalidValue(field, index.tolist(), allowed)
+        return index
 
     def select(self, index: Counts) -> RowCounts:
         """Those of these rows, in this order."""
@@ -100,20 +122,8 @@ class RowCounts(NamedTuple):
         return self._replace(decoded=np.zeros_like(self.decoded))
 
 
-def row_index(rows: Sequence[int] | Tensor, B: int, field: str) -> Tensor:
-    """Rows as an index on the host."""
-    index = torch.as_tensor(rows, dtype=torch.long, device="cpu").reshape(-1)
-    if len(index) and (int(index.min()) < 0 or int(index.max()) >= B):
-        allowed = f"rows from 0 to {B - 1}" if B else "no row: the cache holds none"
-        raise InvalidValue(field, index.tolist(), allowed)
-    return index
-
-
 def taken_over(layer: Layer, index: Tensor, seen: Counts, full: Method) -> Layer:
-    """A layer in which rows `index`, with `seen` tokens, go on under full attention.
-
-    The model's own sliding layers go on sliding.
-    """
+    """A layer in which rows `index`, with `seen` tokens, go on under full attention, or sliding."""
     ours = index.to(layer.geometry.device)
     if layer.geometry.model_window is not None:
         return layer.copied(ours)
@@ -175,33 +185,3 @@ def check_kind(index: int, stored: Geometry | Tensor, q: Tensor, k: Tensor, v: T
     allowed = f"{stored.dtype} on {stored.device} as before in layer {index}: a model that was "
     allowed += "moved or converted needs a cache.new(); autocast mixes dtypes and is not supported"
     raise InvalidValue("model", got, allowed)
-
-
-def open_step(
-    q: Tensor,
-    mask: Tensor | None,
-    position_ids: Tensor | None,
-    rows: RowCounts,
-    columns: int,
-    drafts: int,
-    dense: bool = False,
-) -> Step:
-    """The step of a forward whose queries are q, (B, Hq, T, D), on top of `rows`.
-
-    Args:
-        drafts: newest columns that are known to be drafts of what follows a prompt.
-        dense: whether all columns are read as a prompt is.
-    """
-    B, _, T, _ = q.shape
-    if len(rows.prompts) != B:
-        raise InvalidValue("prompts", rows.prompts.tolist(), f"a number for each of the {B} rows")
-    new = new_tokens(mask, rows.seen, columns, T)
-    # The next token of rows whose prompts have been read is a decode query by itself.
-    later = T == 1 and bool((rows.seen >= rows.prompts).all())
-    whole = None if later else rows.read_whole(new, drafts, single=T == 1)
-    if dense:
-        whole = rows.seen + new
-    prompt = np.where(rows.prompts == 0, new - drafts, rows.prompts)
-    step = Step(rows.seen, new, T, q.device, prompt, whole)
-    check_positions(position_ids, step)
-    return step

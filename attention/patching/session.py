@@ -24,6 +24,8 @@ class Session:
     ) -> None:
         self.backend, self.engine, self.anatomy = backend, engine, anatomy
         self.config, self._model = model.config, weakref.ref(model)
+        # Those that hold keys, which caches count from 0 on, and the model's own sliding windows.
+        self.layers, self.windows = len(anatomy.softmax), anatomy.windows
         rope, still = rope_of(model), Rope(Still())
         self.ropes = tuple(still if turns == "none" else rope for turns in anatomy.turns)
         self.open = True
@@ -38,16 +40,6 @@ class Session:
     def model(self) -> Any:
         """The patched model; None once nobody else holds it."""
         return self._model()
-
-    @property
-    def layers(self) -> int:
-        """Layers that hold keys, which caches count from 0 on."""
-        return len(self.anatomy.softmax)
-
-    @property
-    def windows(self) -> tuple[int | None, ...]:
-        """The model's own sliding window of each of them, in tokens; None where there is none."""
-        return self.anatomy.windows
 
     @property
     def full_session(self) -> Session:

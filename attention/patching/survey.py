@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -19,8 +20,8 @@ from attention.patching.recurrent import StateCache
 # Largest difference of a turned key from the model's own; cosines of many models are in float32.
 _TURN_TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}
 _HALF_TURN_TOLERANCE = 0.05
-#: What a config calls the attention of a survey.
-SURVEY = "lil_attention_survey"
+# What a config calls the attention of a survey.
+_SURVEY = "lil_attention_survey"
 _TAG = "_lil_survey"
 # Arguments that modules hand to their attention function and that change nothing in it, or that
 # ours takes into account.
@@ -179,10 +180,18 @@ def _turning(rope: Rope, call: _Call, positions: Tensor) -> str:
     return "halves" if float((turned - late).abs().max()) <= allowed else "other"
 
 
-def register() -> None:
-    """Let configs name `SURVEY`; no model is changed by it."""
-    AttentionInterface.register(SURVEY, _surveyed)
-    AttentionMaskInterface.register(SURVEY, _masked)
+@contextmanager
+def attending(model: PreTrainedModel, implementation: str) -> Iterator[None]:
+    """The model attends in another way inside the block."""
+    before = model.config._attn_implementation
+    if implementation == before:
+        yield
+        return
+    model.set_attn_implementation(implementation)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
 
 
 def rope_of(model: PreTrainedModel) -> Rope:
@@ -194,11 +203,14 @@ def rope_of(model: PreTrainedModel) -> Rope:
 
 def survey(model: PreTrainedModel) -> Anatomy:
     """What a model's layers hand over, in one forward of a few tokens."""
-    config, taken = model.config, _Survey()
-    family = config.model_type
+    # They change no model until a config names them.
+    AttentionInterface.register(_SURVEY, _surveyed)
+    AttentionMaskInterface.register(_SURVEY, _masked)
+    config, taken, family = model.config, _Survey(), model.config.model_type
     positions = (torch.arange(_COLUMNS) + torch.tensor([[0], [_LATER]])).to(model.device)
     ids = text_of(model, _COLUMNS).expand(2, -1)
-    forward(model, ids, positions, torch.ones_like(ids), taken)
+    with attending(model, _SURVEY):
+        forward(model, ids, positions, torch.ones_like(ids), taken)
     if not taken.calls:
         allowed = "layers that attend through transformers' attention interface: none of these does"
         raise InvalidValue("model", family, allowed)
@@ -212,8 +224,7 @@ def survey(model: PreTrainedModel) -> Anatomy:
     longest = max(64, *(2 * int(getattr(config, name, None) or 0) for name in sizes))
     longest = min(longest, _LONGEST)
     seen: dict[int, int | None] = {}
-    windows: list[int | None] = []
-    turns: list[str] = []
+    windows, turns = [], []
     for call in taken.calls:
         _check_call(call, family)
         sees = getattr(call.mask, _TAG, None)
@@ -223,9 +234,8 @@ def survey(model: PreTrainedModel) -> Anatomy:
             raise InvalidValue("model", family, f"{allowed}, which does not tell what it sees")
         if id(sees) not in seen:
             seen[id(sees)] = _window(sees, longest, family, call.index)
-        window = seen[id(sees)]
-        windows.append(window)
-        turns.append("other" if window is not None else _turning(rope, call, positions))
+        windows.append(seen[id(sees)])
+        turns.append("other" if windows[-1] is not None else _turning(rope, call, positions))
     if rope.module is not None and {*turns} == {"none"}:
         turns = ["other"] * len(turns)
     arguments = tuple(call.kwargs.get("sliding_window") for call in taken.calls)

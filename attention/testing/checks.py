@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable
-from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,12 +31,7 @@ class Case:
         self.prompts = [text(n, seed=row) for row, n in enumerate(lengths, start=1)]
         self.answers = text(len(lengths), b // 2 + 6, seed=9)
         self.dense, self.layers = backend.dense_layers, backend.dense_layers + 2
-        self._alone: dict[int, Tensor] = {}
-
-    @cached_property
-    def model(self) -> Any:
-        """The tiny model, in float64."""
-        return tiny_model(self.layers)
+        self.model, self._alone = tiny_model(self.layers), dict[int, Tensor]()
 
     def plain(self, ids: Tensor) -> Tensor:
         """transformers' own logits of one text, (n, V)."""

@@ -19,17 +19,15 @@ from attention.patching.cache import AttentionCache
 VOCABULARY = 53
 
 
-def tiny_model(
-    layers: int = 2, heads: tuple[int, int] = (4, 2), dtype: torch.dtype = torch.float64
-) -> Any:
+def tiny_model(layers: int = 2, dtype: torch.dtype = torch.float64) -> Any:
     """A Llama of random weights on which a wrong key shows in the logits; always the same one."""
     config = LlamaConfig(
         vocab_size=VOCABULARY,
-        hidden_size=16 * heads[0],
+        hidden_size=64,
         intermediate_size=48,
         num_hidden_layers=layers,
-        num_attention_heads=heads[0],
-        num_key_value_heads=heads[1],
+        num_attention_heads=4,
+        num_key_value_heads=2,
         max_position_embeddings=1 << 17,
         bos_token_id=None,
         eos_token_id=None,

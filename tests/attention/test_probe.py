@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -64,8 +65,7 @@ def own_attention(change: Any) -> Any:
 def test_what_differs_is_refused_with_the_difference(change: Any, equal: bool) -> None:
     AttentionInterface.register("own_kind", own_attention(change))
     AttentionMaskInterface.register("own_kind", sdpa_mask)
-    m = tiny_model().__class__(tiny_model().config).double().eval()
-    m.load_state_dict(tiny_model().state_dict())
+    m = copy.deepcopy(tiny_model())
     m.set_attn_implementation("own_kind")
     if equal:
         with attention.Full().on(m) as cache:

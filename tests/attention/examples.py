@@ -36,7 +36,7 @@ BACKENDS: tuple[attention.Backend, ...] = (
     attention.Adamas(budget=16, dense_layers=0, threshold_q=1.0, threshold_k=1.0),
     attention.VaSE(budget=17),
     attention.GKV(budget=18, window=4),
-    attention.Lazy(budget=17, alpha=0.03),
+    attention.Lazy(budget=17, alpha=0.07),
     attention.Quest(budget=16, page=4, dense_layers=0, rule="moments"),
     attention.Duo(budget=16, sinks=3, pattern=((0.2, 0.9), (0.6, 0.1))),
 )

@@ -366,7 +366,7 @@ METHODS = (
     attention.Adamas(budget=16, dense_layers=0, threshold_q=1.0, threshold_k=1.0),
     attention.VaSE(budget=17),
     attention.GKV(budget=18, window=4),
-    attention.Lazy(budget=17, alpha=0.03),
+    attention.Lazy(budget=17, alpha=0.07),
     attention.Duo(budget=16, sinks=3, pattern=[[0.2, 0.9]]),
 )
 VARIANTS = (

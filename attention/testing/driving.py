@@ -118,7 +118,7 @@ class OneLayer:
         rows: int = 1,
         sink_logits: Tensor | None = None,
     ) -> None:
-        self.rows, (self.Hq, self.Hkv), self.D, self.scaling = rows, heads, 6, 0.5
+        self.rows, (self.Hq, self.Hkv), self.D, self.scaling = rows, heads, 8, 0.5
         self.sink_logits = sink_logits
         place = backend.name, backend.dense_layers, rows, self.Hq, self.Hkv, self.D
         where = torch.float64, torch.device("cpu"), Rope(Still())

@@ -363,7 +363,6 @@ METHODS = (
     attention.InfLLM(budget=32, n_init=5, block=4, topk=2, n_local=12, repr_topk=2),
     attention.Oracle(budget=16),
     attention.CAOTE(budget=17),
-    attention.Adamas(budget=16, dense_layers=0, threshold_q=1.0, threshold_k=1.0),
     attention.VaSE(budget=17),
     attention.GKV(budget=18, window=4),
     attention.Lazy(budget=17, alpha=0.07),
@@ -385,6 +384,7 @@ VARIANTS = (
     attention.RKV(budget=18, window=3, buffer=6, shared=True),
     attention.Random(budget=40, every=5, keep_prompt=True, prefix=2),
     attention.Adamas(budget=16, dense_layers=1, threshold_k=1.0, gqa="query_head"),
+    attention.Adamas(budget=16, dense_layers=0, threshold_q=1.0, threshold_k=1.0),
 )
 # Models whose keys do not follow their budget alone, which a captured step does not serve.
 HOST = (

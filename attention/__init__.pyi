@@ -13,7 +13,9 @@ from .methods.full import Full as Full
 from .methods.gkv import GKV as GKV
 from .methods.h2o import H2O as H2O
 from .methods.infllm import InfLLM as InfLLM
+from .methods.kascade import Kascade as Kascade
 from .methods.lazy import Lazy as Lazy
+from .methods.lessismore import LessIsMore as LessIsMore
 from .methods.quest import Quest as Quest
 from .methods.raas import RaaS as RaaS
 from .methods.rkv import RKV as RKV
@@ -41,7 +43,9 @@ __all__ = [
     "Full",
     "InfLLM",
     "InvalidValue",
+    "Kascade",
     "Lazy",
+    "LessIsMore",
     "Noise",
     "Oracle",
     "Quest",

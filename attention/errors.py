@@ -68,6 +68,15 @@ def check_int(
     return int(value)
 
 
+def check_ints(
+    field: str, value: object, least: float = -math.inf, allowed: str = "a list of integers"
+) -> tuple[int, ...]:
+    """Check that a parameter is a list of integers of at least `least`."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise InvalidValue(field, value, allowed)
+    return tuple(check_int(field, number, least) for number in value)
+
+
 def check_number(
     field: str,
     value: object,

@@ -28,6 +28,7 @@ from attention.errors import InvalidValue as InvalidValue
 from attention.errors import check_choice as check_choice
 from attention.errors import check_flag as check_flag
 from attention.errors import check_int as check_int
+from attention.errors import check_ints as check_ints
 from attention.errors import check_number as check_number
 from attention.errors import check_share as check_share
 from attention.layers.compressing import Compressing as Compressing
@@ -44,5 +45,6 @@ from attention.layers.layer import row_lists as row_lists
 from attention.layers.paged import Paged as Paged
 from attention.layers.ring import Ring as Ring
 from attention.layers.selecting import Choice as Choice
+from attention.layers.selecting import Reading as Reading
 from attention.layers.selecting import Selecting as Selecting
 from attention.layers.shared import SharedCompressing as SharedCompressing

@@ -99,7 +99,7 @@ class Backend(ABC):
     def params(self) -> dict[str, Any]:
         """Every parameter with the value in force, ready for JSON."""
         values = ((f, getattr(self, f.name)) for f in dataclasses.fields(self) if f.init)
-        return {f.name: x for f, x in values if f.metadata.get("left_out", ...) != x}
+        return {f.name: _listed(x) for f, x in values if f.metadata.get("left_out", ...) != x}
 
     def identity(self) -> dict[str, Any]:
         """What its runs are stored under: name, version above 1, and every parameter."""
@@ -110,6 +110,33 @@ class Backend(ABC):
 
     def check_heads(self, heads: Sequence[int]) -> None:  # noqa: B027
         """Refuse parameters that do not fit a model whose layers have so many KV heads."""
+
+    def choosing_layers(self, windows: Sequence[int | None]) -> tuple[int, ...]:  # noqa: ARG002
+        """The layers that choose for others, in a model of `Geometry.windows`.
+
+        Raises:
+            InvalidValue: parameters do not fit the model; asked before any compute.
+        """
+        return ()
+
+    def layers_of(
+        self, field: str, windows: Sequence[int | None], default: Sequence[int]
+    ) -> tuple[int, ...]:
+        """The layers that a parameter names; where it is None, those from `default` on.
+
+        The method acts on no sliding layers of the model, and none of the first `dense_layers`.
+
+        Raises:
+            InvalidValue: the method does not act on a layer that is named.
+        """
+        own = [i for i, w in enumerate(windows) if w is None and i >= self.dense_layers]
+        numbers = getattr(self, field, None)
+        if numbers is None:
+            return tuple(sorted({min(i for i in own if i >= n) for n in default if n <= own[-1]}))
+        if not set(numbers) <= set(own):
+            allowed = f"layers of this model that {self.name} acts on: " + ", ".join(map(str, own))
+            raise InvalidValue(field, numbers, allowed)
+        return tuple(sorted(set(numbers)))
 
     def layer(self, geometry: Geometry) -> Layer:
         """Empty state of a sparsified layer."""
@@ -176,6 +203,11 @@ class Full(Backend):
     layer_class = KeepAll
     budget: None = field(default=None, init=False, repr=False)
     dense_layers: int = field(default=0, init=False, repr=False)
+
+
+def _listed(value: Any) -> Any:
+    """As JSON gives it back, which knows no tuples."""
+    return [_listed(x) for x in value] if isinstance(value, tuple) else value
 
 
 def check_pages(budget: int, page: int) -> None:

@@ -101,6 +101,7 @@ class Step:
     Attributes:
         decode: one column, in which every row's token is a decode query.
         behind: where it is not, how many newest tokens of each row are decode queries, (B,).
+        handed: what the last layer chose that `hands_on`; see `Selecting.hand_on`.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class Step:
         self.prompt = np.where(past == 0, self.seen, 0) if prompt is None else prompt
         self.longest = int(self.seen.max())
         self.padded = bool((new < T).any())
+        self.handed: tuple[Hashable, Any] | None = None
         self._memos: dict[Hashable, Any] = {}
 
     @property

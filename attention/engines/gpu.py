@@ -112,6 +112,7 @@ class DeviceCounts:
         reads: where kernels count the slots that they read, (R, H, parts) by layer, rows of a step
             and whether pages are read; None where they do not.
         dense: whether layers that choose read all in this step.
+        handed: as `Step.handed`, until the step ends.
     """
 
     def __init__(self, rows: int, tokens: int, device: torch.device) -> None:
@@ -120,7 +121,7 @@ class DeviceCounts:
         self.numbers: dict[str, Tensor] = {}
         self.lengths: set[str] = set()
         self.reads: dict[tuple[int, int, bool], Tensor] | None = None
-        self.dense = True
+        self.dense, self.handed = True, None
 
     def _zeros(self) -> Tensor:
         return torch.zeros(self.rows, dtype=torch.int32, device=self.device)
@@ -142,6 +143,7 @@ class DeviceCounts:
 
     def end_step(self, rows: int) -> None:
         """Every live row among the first ones has one token more."""
+        self.handed = None
         for length in (self.seen, *(self.numbers[name] for name in sorted(self.lengths))):
             length[:rows].add_(self.live[:rows])
 
@@ -187,8 +189,8 @@ class Store:
         lengths: slots in use before a step, (rows,).
         limit: slots that are ever in use, at most C.
         place: "append", behind those in use; "ring", over the oldest one outside the `first`;
-            "next", where `eviction` says; "stored", "table": it is in its slot already, and with
-            "table" pages alone are read.
+            "next", where `eviction` says; "stored", "table": it is in its slot already. With
+            "table" pages alone are read, and with "paged", as "append", where they end with it.
         first: slots that a ring leaves alone, (rows,).
         turn: cos and sin of all positions, where the first slots are read as if they came directly
             before the ring's oldest one.
@@ -315,7 +317,7 @@ def attend_splits(
     M, N, capacity, tile = Hq // H, R * H, store.keys.shape[2], tiles(Hq // H, D, q.dtype)
     if interpreted():
         tile = tile._replace(SLOTS=_INTERPRETED_TILE)
-    own = 0 if store.place == "table" else split_count(N, capacity, tile.SLOTS, q.device)
+    own = 0 if store.place in ("table", "paged") else split_count(N, capacity, tile.SLOTS, q.device)
     parts, reads, turn, first = own, None, store.turn, store.first
     if pages is not None:
         parts += split_count(N, pages.table.shape[2] * pages.size, tile.SLOTS, q.device)

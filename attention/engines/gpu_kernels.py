@@ -110,6 +110,19 @@ def _read(
 
 
 @triton.jit
+def _taken(query, k, v, keys, values, own, scaling, d, D: tl.constexpr, WIDEN: tl.constexpr):
+    """Store the new token of one head in a slot: its logit of each query, and its value."""
+    inside, column = d < D, tl.arange(0, 16)
+    new = (column == 0)[None, :] & inside[:, None]
+    key = tl.load(k + d[:, None] + 0 * column, mask=new, other=0.0)
+    top = tl.sum(product(query, key, 1.0, WIDEN), 1) * scaling  # the other columns are 0
+    value, at = tl.load(v + d, mask=inside, other=0.0), own.to(tl.int64) * D + d
+    tl.store(keys + at, tl.load(k + d, mask=inside), mask=inside)
+    tl.store(values + at, value, mask=inside)
+    return top, value.to(tl.float32)[None, :]
+
+
+@triton.jit
 def attend(
     q, q_r, q_h,  # (R, Hq, 1, D), D contiguous
     k, k_r, k_h,
@@ -131,7 +144,7 @@ def attend(
     logits,  # (R, H, M, capacity), LOGITS
     reads,  # (R, H, parts), COUNT: slots that were read
     H: tl.constexpr, SHARED: tl.constexpr, M: tl.constexpr, D: tl.constexpr,
-    PLACE: tl.constexpr,  # "append", "ring", "next"; "stored": the token has its slot
+    PLACE: tl.constexpr,  # "append", "ring", "next", "paged"; "stored": the token has its slot
     SLOTS: tl.constexpr, TABLE: tl.constexpr,  # whether slots are read, and whether pages are
     PAGE: tl.constexpr, FIRST: tl.constexpr,  # tokens on pages of their own
     POSITIONS: tl.constexpr, MEMORY: tl.constexpr, OBSERVERS: tl.constexpr,
@@ -163,7 +176,7 @@ def attend(
     if begin >= end:
         return
     rows, d = tl.arange(0, ROWS), tl.arange(0, WIDTH)
-    inside, wanted = d < D, (rows < M)[:, None] & (d < D)[None, :]
+    wanted = (rows < M)[:, None] & (d < D)[None, :]
     was, wide = tl.load(seen + r), r.to(tl.int64)
     q += wide * q_r + (h * M + rows)[:, None] * q_h
     query = tl.load(q + d[None, :], mask=wanted, other=0.0)
@@ -185,16 +198,11 @@ def attend(
         if PLACE == "stored":
             own = -1
         elif split == 0:
-            k += wide * k_r + h * k_h
-            column = tl.arange(0, 16)
-            new = (column == 0)[None, :] & inside[:, None]
-            key = tl.load(k + d[:, None] + 0 * column, mask=new, other=0.0)
-            top = tl.sum(product(query, key, 1.0, WIDEN), 1) * scaling  # the other columns are 0
-            total += 1.0
-            value = tl.load(v + wide * v_r + h * v_h + d, mask=inside, other=0.0)
-            mixed += value.to(tl.float32)[None, :]
-            tl.store(keys + own.to(tl.int64) * D + d, tl.load(k + d, mask=inside), mask=inside)
-            tl.store(values + own.to(tl.int64) * D + d, value, mask=inside)
+            top, value = _taken(
+                query, k + wide * k_r + h * k_h, v + wide * v_r + h * v_h, keys, values, own,
+                scaling, d, D, WIDEN,
+            )  # fmt: skip
+            total, mixed = total + 1.0, mixed + value
             slot = n.to(tl.int64) * capacity + own
             if POSITIONS:
                 tl.store(position + slot, was)
@@ -227,8 +235,17 @@ def attend(
             query = _nearer(query, q, cos, sin, was, limit, d, wanted, TURN)
         page_keys += kv * page_capacity * D
         page_values += kv * page_capacity * D
+        if PLACE == "paged":  # the last slot is the new token's
+            own = length - 1
+            if split == 0:
+                head = h // SHARED
+                top, value = _taken(
+                    query, k + wide * k_r + head * k_h, v + wide * v_r + head * v_h, page_keys,
+                    page_values, tl.load(lengths + r), scaling, d, D, WIDEN,
+                )  # fmt: skip
+                total, mixed, count = total + 1.0, mixed + value, 1
         top, total, mixed, count = _read(
-            query, page_keys, page_values, begin, end, -1, table + n.to(tl.int64) * width, logits,
+            query, page_keys, page_values, begin, end, own, table + n.to(tl.int64) * width, logits,
             capacity, scaling, top, total, mixed, count, rows, d,
             M, D, True, PAGE, FIRST, False, WIDEN, TILE,
         )  # fmt: skip

@@ -34,6 +34,7 @@ class Geometry:
         index: number of the layer.
         B: rows at first; selecting rows changes them.
         model_window: tokens a query sees, where the model itself slides; None elsewhere.
+        windows: the same of every layer of the model that holds keys.
         sink_logits: the model's own further logits in each softmax, (Hq,); None in most models.
             They take their share of the probability, in what a method learns too.
         engine: what decode queries read keys and values with.
@@ -51,6 +52,7 @@ class Geometry:
     model_window: int | None = None
     sink_logits: Tensor | None = field(default=None, compare=False, repr=False)
     engine: Engine = field(default=TorchEngine(), compare=False)
+    windows: tuple[int | None, ...] = ()
 
     def __deepcopy__(self, memo: object) -> Geometry:
         return self  # frozen, and the model's tensors and modules are not ours to copy
@@ -92,6 +94,7 @@ class Method(Protocol):
     def rewindable(self) -> bool: ...
     def params(self) -> dict[str, Any]: ...
     def check_heads(self, heads: Sequence[int]) -> None: ...
+    def choosing_layers(self, windows: Sequence[int | None]) -> tuple[int, ...]: ...
     def build(self, geometry: Geometry) -> Layer: ...
 
 
@@ -122,6 +125,8 @@ class Layer(ABC):
     on_device = False
     # What layers of one class and backend differ in, where they do not all keep and read alike.
     variety: Hashable = None
+    # Whether decode queries read everything, as in dense layers, whatever the budget is.
+    reads_all = False
     # Tokens seen up to which decode queries and prompts are read alike; `Backend.build` sets it.
     exact_until: float = math.inf
 
@@ -306,7 +311,7 @@ class Layer(ABC):
 
     def spend(self, read: int) -> None:
         """Raise BudgetExceeded when a decode query would read more than the budget."""
-        if self.budget is not None and read > self.budget:
+        if self.budget is not None and read > self.budget and not self.reads_all:
             raise BudgetExceeded(self.geometry.method, self.geometry.index, read, self.budget)
 
     # Rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from attention.core import devices
 from attention.core.kernels import group
 from attention.core.step import Counts, DeviceStep, HostNumber, Step
 from attention.engines import QKV, gpu
+from attention.errors import InvalidValue
 from attention.layers.layer import Geometry, KeepAll, Method, row_lists
 
 
@@ -43,7 +45,14 @@ class Selecting(KeepAll):
     While all pages of all rows fit, attention is dense and nothing is chosen. A method answers
     `choose`, and updates what it knows of the keys in `notice`. Without a budget it always chooses.
     What was read is counted in the choice, but for sets of KV heads where a method answers `reads`.
+    One that `hands_on` chooses for the `Reading` layers behind it, too, and with `reads_all` for
+    them alone.
     """
+
+    # Whether `Reading` layers behind it, up to the next that does so, read what it chose.
+    hands_on = False
+    # Where `step` finds the new token, as in `gpu.Store`: `selected` stores it, but for "paged".
+    place: ClassVar[str] = "table"
 
     def __init__(self, geometry: Geometry, backend: Method, page: int = 1) -> None:
         super().__init__(geometry, backend, page)
@@ -73,6 +82,27 @@ class Selecting(KeepAll):
             q: (B, Hkv, G, D), scaled.
         """
 
+    @property
+    def _sets(self) -> tuple[int, int, int]:
+        """What a choice can be handed on between: layers of equal pages and heads."""
+        return self.page, self.geometry.Hq, self.geometry.Hkv
+
+    def hand_on(self, choice: object, step: Step | gpu.DeviceCounts) -> None:
+        """Let the `Reading` layers behind this one, in this forward, read what it chose."""
+        step.handed = self._sets, choice
+
+    def handed(self, step: Step | gpu.DeviceCounts) -> Any:
+        """What the last layer handed on in this forward, for `Reading` layers.
+
+        Raises:
+            InvalidValue: nothing, or by a layer of other pages or heads.
+        """
+        sets, choice = step.handed or (None, None)
+        if sets != self._sets:
+            allowed = f"{self._sets}, of a layer before layer {self.geometry.index} that hands on"
+            raise InvalidValue("page, Hq and Hkv of the choice handed on", sets, allowed)
+        return choice
+
     def notice(self, k: Tensor, step: Step) -> None:
         """Take in the keys of this forward, already stored; k is (B, Hkv, T, D)."""
 
@@ -94,12 +124,20 @@ class Selecting(KeepAll):
         self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
     ) -> Tensor:
         assert self.store is not None
+        if self.reads_all and not self.hooked and not counts.dense:
+            splits = gpu.attend_splits(counts, self.store, q, k, v, scaling, logits=True)
+            self.hand_on(self.pick(splits, counts), counts)
+            return gpu.join_splits(counts, splits)
         answer = self.answered if self.hooked else self.selected
         table, read = answer(q, k, v, scaling, counts)
         if table is None or read is None:
             return gpu.attend(counts, self.store, q, k, v, scaling)
+        if self.hands_on:
+            self.hand_on((table, read), counts)
+        if self.reads_all:
+            return gpu.attend(counts, self.store, q, k, v, scaling)
         self.traces = table, read
-        store = replace(self.store, place="table")
+        store = replace(self.store, place=self.place)
         pages = gpu.Pages(store.keys, store.values, table, read, self.page)
         return gpu.attend(counts, store, q, k, v, scaling, pages)
 
@@ -107,6 +145,16 @@ class Selecting(KeepAll):
         self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
     ) -> tuple[Tensor, Tensor] | tuple[None, None]:
         """Store the new token, and the pages to read as `gpu.Pages` has them; Nones where dense."""
+        if counts.dense or self.store is None:
+            return None, None
+        if self.place == "paged":
+            table, read = self.handed(counts)
+            return table, read
+        splits = gpu.attend_splits(counts, self.store, q, k, v, scaling, logits=True)
+        return self.pick(splits, counts)
+
+    def pick(self, splits: gpu.Splits, counts: gpu.DeviceCounts) -> tuple[Tensor, Tensor]:
+        """The pages to read, from the logits of all slots."""
         raise NotImplementedError(self.geometry.method)
 
     def answered(
@@ -160,6 +208,10 @@ class Selecting(KeepAll):
             return self.attend_all(q, scaling, step)
         scaled = group(q, g.Hkv, scaling)
         choice = self.choose(scaled, step)
+        if self.hands_on:
+            self.hand_on(choice, step)
+        if self.reads_all:
+            return self.attend_all(q, scaling, step)
         if choice.pages.shape[1] == 1:
             choice = choice.each(lambda x: x.expand(-1, g.Hkv, -1))
         self.chosen, self.pages_then = choice, self.begun_pages(step)
@@ -218,3 +270,17 @@ class Selecting(KeepAll):
         positions = (pages[..., None] * self.page + offset).flatten(1)
         live = live.repeat_interleave(self.page, dim=-1)
         return row_lists(positions, live & (positions < seen))
+
+
+class Reading(Selecting):
+    """Reads what the last layer before it that hands its choice on chose in the same forward.
+
+    Where columns of a forward are decode queries each has a step, and a choice, of its own.
+    """
+
+    on_device = True
+    place = "paged"
+
+    def choose(self, q: Tensor, step: Step) -> Choice:  # noqa: ARG002
+        choice: Choice = self.handed(step)
+        return choice

@@ -453,6 +453,7 @@ class AttentionCache(StateCache):
             model_window=session.windows[index],
             sink_logits=None if sink_logits is None else sink_logits.detach(),
             engine=select(session.engine, k.device, k.dtype),
+            windows=session.windows,
         )
         if self._drafting and geometry.model_window is not None:
             return DraftedLayer(geometry, self.backend)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +29,8 @@ class RowStats:
         keys_read: keys read, summed over all layers and KV heads, dense layers included; with one
             set per query head the union over the group; a page bound vector or a block's
             representative counts as one key.
-        dense_read_mean: keys read by a query head of a dense layer; None without dense layers.
+        dense_read_mean: keys read by a query head of a dense layer, or of one that chooses for
+            others alone; None without such layers.
         bytes: kept keys and values and method state of the row, without spare room; states of
             layers without keys are not in it.
     """
@@ -70,16 +70,19 @@ def row_stats(
 ) -> RowStats:
     """Numbers of every row from its length alone, layers of one kind counted once."""
     sliding = [x for x in layers if x.geometry.model_window is not None]
-    first = [x for x in layers[:dense] if x.geometry.model_window is None]
-    sparse = [x for x in layers[dense:] if x.geometry.model_window is None]
+    own = [x for x in layers if x.geometry.model_window is None]
+    first = [x for x in own if x.geometry.index < dense or x.reads_all]
+    sparse = [x for x in own if x.geometry.index >= dense and not x.reads_all]
     nothing = np.zeros_like(seen)
-    chosen = [reads for x in sparse if (reads := x.measured(seen)) is not None]
+    measured = [x.measured(seen) for x in sparse]
+    chosen = [reads for reads in measured if reads is not None]
+    lengths_tell = [x for x, reads in zip(sparse, measured, strict=True) if reads is None]
     # Layers of one kind hold the same, and cost the same unless that depends on what they chose.
     numbers_of = Counter((type(x), x.variety) for x in sparse)
     kinds = {(type(x), x.variety): x for x in sparse}
     every = [(x, numbers_of[kind]) for kind, x in kinds.items()]
     exempt = [(x[0], len(x)) for x in (first, sliding) if x]
-    counted = [] if chosen else every
+    counted = [(x, n) for x, n in every if any(x is y for y in lengths_tell)]
     stored = sum((x.row_bytes(seen) * n for x, n in every + exempt), nothing)
     kept = np.maximum.reduce([nothing, *(x.kept(seen) for x, _ in every)])
     cost = sum((x.cost(seen) * n for x, n in counted + exempt), nothing)
@@ -90,7 +93,10 @@ def row_stats(
     if chosen:
         most, mean, costs = torch.stack(chosen, dim=1)  # (layers, B) each
         others, now = (devices.put(x, most.device) for x in (cost, decoded))
-        read_max, read_mean = most.amax(0).long() * now, mean.sum(0) / len(chosen) * now
+        read_max, read_mean = most.amax(0).long() * now, mean.sum(0) / len(sparse) * now
+        if counted:
+            read_max = torch.maximum(read_max, devices.put(read, now.device))
+            read_mean = read_mean + devices.put(means, now.device)
         keys_read = (costs.sum(0).long() + others) * now
     dense_read = torch.from_numpy(first[0].reads(seen) * decoded).double() if first else None
     kept_max, bytes_stored = torch.from_numpy(kept), torch.from_numpy(stored)

@@ -78,7 +78,8 @@ def softmax(case: Case) -> str:
     sink_logits = torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64)
     for T in dict.fromkeys((1, min(case.budget, case.longest), case.longest)):
         # A layer may forget the sinks that some models have, so all runs but the first have them.
-        driver = OneLayer(case.backend, rows=2, sink_logits=None if T == 1 else sink_logits)
+        logits = None if T == 1 else sink_logits
+        driver = OneLayer(case.backend, rows=2, sink_logits=logits, layers=2)
         driver.feed(T)
         sinks = "" if T == 1 else " and geometry.sink_logits"
         away = "is {by} away from softmax attention over what `read_positions` reports"
@@ -142,7 +143,8 @@ def counts(case: Case) -> str:
         prefill(case.model, cache, case.prompts)
         for column in case.answers.T:
             step(case.model, cache, column)
-            stats, sparse = cache.row_stats(), range(case.dense, case.layers)
+            stats = cache.row_stats()
+            sparse = [i for i in range(case.dense, case.layers) if not cache.layers[i].reads_all]
             reads = [[p >= 0 for p in cache.read_positions(i)] for i in sparse]
             for row, seen in enumerate(cache.seen.tolist()):
                 read = max(int(layer[row].sum(-1).max()) for layer in reads)

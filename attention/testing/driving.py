@@ -101,7 +101,7 @@ class OneLayer:
     """A layer without a model, fed random vectors, everything kept to check against.
 
     Attributes:
-        layer: the method's state.
+        layer: the method's state; of the last layer where there are several.
         n: tokens fed.
         q, k, v: all that was fed, (B, Hq, n, D) and (B, Hkv, n, D); queries are not scaled.
 
@@ -109,6 +109,7 @@ class OneLayer:
         heads: Hq and Hkv.
         rows: B.
         sink_logits: further logits in each softmax, as some models have them, (Hq,).
+        layers: how many in a row, behind the dense ones, are fed the same; the last one answers.
     """
 
     def __init__(
@@ -117,12 +118,18 @@ class OneLayer:
         heads: tuple[int, int] = (4, 2),
         rows: int = 1,
         sink_logits: Tensor | None = None,
+        layers: int = 1,
     ) -> None:
         self.rows, (self.Hq, self.Hkv), self.D, self.scaling = rows, heads, 8, 0.5
         self.sink_logits = sink_logits
-        place = backend.name, backend.dense_layers, rows, self.Hq, self.Hkv, self.D
-        where = torch.float64, torch.device("cpu"), Rope(Still())
-        self.layer = backend.layer(Geometry(*place, *where, sink_logits=sink_logits))
+        first, last = backend.dense_layers, backend.dense_layers + layers
+        sizes = rows, self.Hq, self.Hkv, self.D, torch.float64, torch.device("cpu"), Rope(Still())
+        places = [
+            Geometry(backend.name, i, *sizes, sink_logits=sink_logits, windows=(None,) * last)
+            for i in range(first, last)
+        ]
+        self._layers = [backend.layer(place) for place in places]
+        self.layer = self._layers[-1]
         self._random = torch.Generator().manual_seed(0)
         self.n = self._prompt = 0
         self.q, self.k, self.v = (self._draw(H, 0) for H in (self.Hq, self.Hkv, self.Hkv))
@@ -142,9 +149,9 @@ class OneLayer:
             torch.cat((old, new), 2) for old, new in ((self.q, q), (self.k, k), (self.v, v))
         )
         q, k, v = (x.clone() for x in (q, k, v))
-        out = self.layer.forward(q, k, v, self.scaling, step).clone()
-        for cut in self.layer.close(step):
-            (before,) = self.layer.shorten_together(cut, step.inputs(cut), [self.layer])
+        out = [x.forward(q, k, v, self.scaling, step) for x in self._layers][-1].clone()
+        for cut, *_ in zip(*(x.close(step) for x in self._layers), strict=True):
+            *_, before = self.layer.shorten_together(cut, step.inputs(cut), self._layers)
             self.layer.before |= zip(cut.rows.tolist(), before, strict=True)
         for x in (q, k, v):  # where the model is captured the next step's lie there
             x.fill_(torch.nan)

@@ -39,6 +39,8 @@ BACKENDS: tuple[attention.Backend, ...] = (
     attention.Lazy(budget=17, alpha=0.07),
     attention.Quest(budget=16, page=4, dense_layers=0, rule="moments"),
     attention.Duo(budget=16, sinks=3, pattern=((0.2, 0.9), (0.6, 0.1))),
+    attention.LessIsMore(budget=16, dense_layers=0),
+    attention.Kascade(budget=16, anchors=()),
 )
 #: Of models with three layers; patterns are of two others.
 OF_THREE = tuple(
@@ -46,6 +48,4 @@ OF_THREE = tuple(
     for b in BACKENDS
 )
 FIRST = tuple({b.name: b for b in reversed(BACKENDS)}.values())  # one of every method
-KEEP_ALL = tuple(
-    b for b in BACKENDS if b.name in ("full", "quest", "infllm", "oracle", "noise", "adamas")
-)
+KEEP_ALL = tuple(b for b in BACKENDS if b.keeps_all)

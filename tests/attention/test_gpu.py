@@ -385,6 +385,9 @@ VARIANTS = (
     attention.Random(budget=40, every=5, keep_prompt=True, prefix=2),
     attention.Adamas(budget=16, dense_layers=1, threshold_k=1.0, gqa="query_head"),
     attention.Adamas(budget=16, dense_layers=0, threshold_q=1.0, threshold_k=1.0),
+    attention.LessIsMore(budget=16, dense_layers=0, sinks=1),
+    attention.Kascade(budget=16, gqa="max"),
+    attention.Kascade(budget=16, anchors=[], maps=[[0, 1], [1, 0]]),
 )
 # Models whose keys do not follow their budget alone, which a captured step does not serve.
 HOST = (
@@ -506,7 +509,7 @@ def test_a_captured_method_equals_the_plain_engine(backend: Any) -> None:
         assert sum(piece.replays for piece in both.step.graphs.pieces) >= 52
 
 
-@each(VARIANTS, 2, 9, 10)  # h2o, quest and infllm; full is below
+@each(VARIANTS, 2, 9, 10, 12, 14)  # full is below
 def test_so_do_their_parameters(backend: Any) -> None:
     with captured(backend, layers=2) as both:
         both.decode(8)
@@ -629,6 +632,36 @@ def test_a_cut_that_cannot_be_captured_runs_and_is_named(monkeypatch: Any) -> No
     ):
         both.decode(9)
     assert len(warned) == 1
+
+
+@pytest.mark.parametrize(
+    ("backend", "first", "torchs"),
+    [
+        (attention.Kascade(budget=16, anchors=[]), 3, set()),
+        (attention.LessIsMore(budget=16, dense_layers=0), 2, {"sort", "topk"}),
+    ],
+)
+def test_reading_what_another_layer_chose_takes_two_launches(
+    backend: Any, first: int, torchs: set[str]
+) -> None:
+    """The layer before it, which reads everything, chooses by a third one or torch's operations."""
+    model = tiny_model(2, dtype=torch.float32)
+    q, k, v = (torch.randn(1, heads, 1, 16) for heads in (4, 2, 2))
+    with torch.no_grad(), backend.on(model, "triton") as cache:
+        prefill(model, cache, [text(27)])
+        cache.reserve(1, 64)
+        forward, counts = cache.open_step(1)
+        for layer, due, more in zip(cache.layers, (first, 2), (torchs, set()), strict=True):
+            launch = mock.patch.object(gpu, "launch")
+            with launch as started, Guard().on(), _Operations() as ran:
+                layer.step(q, k, v, 0.5, counts)
+            assert started.call_count == due
+            assert more <= ran.names
+            assert more or ran.names <= FREE
+        counts.end_step(1)
+        cache.close_step(forward, [x.traces for x in cache.layers])
+        with pytest.raises(attention.InvalidValue, match=r"before layer 1 that hands on"):
+            cache.layers[1].step(q, k, v, 0.5, cache.open_step(1)[1])  # none does in this step
 
 
 SAMPLED = {"temperature": 0.9, "top_k": 40, "top_p": 0.95}

@@ -473,6 +473,7 @@ def launched(dtype: torch.dtype, G: int, D: int) -> None:
           for x in ("score", "last", "number")),
         ({"place": "stored", "eviction": moves["mass"]}, blocks),
         ({"place": "table", "sink_logits": q[0, :, 0, 0]}, table),
+        ({"place": "paged"}, table),
     ):  # fmt: skip
         own = near if where.get("place") == "stored" else keys
         store = gpu.Store(0, own, own, rows, own.shape[2], **where)

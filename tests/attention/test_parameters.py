@@ -11,7 +11,9 @@ import attention
 from attention.errors import BudgetExceeded, InvalidValue
 from attention.layers.compressing import interval
 from attention.methods.infllm import Parts
+from attention.testing.driving import follow, text
 from lil.decoding.sampling import NotFiniteError
+from tests.attention.zoo import animal
 
 #: What each method takes; what is in WRONG is changed in it.
 RIGHT: dict[str, dict[str, Any]] = {
@@ -22,6 +24,8 @@ RIGHT: dict[str, dict[str, Any]] = {
     "h2o": {"budget": 8},
     "infllm": {"budget": 64},
     "lazy": {"budget": 16},
+    "kascade": {"budget": 8},
+    "lessismore": {"budget": 8},
     "oracle": {"budget": 8},
     "quest": {"budget": 32},
     "raas": {"budget": 32},
@@ -55,6 +59,14 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
     "lazy": (
         *({"budget": 3, "window": 0}, {"window": 8, "budget": 16}, {"window": 0}, {"alpha": 0}),
         *({"alpha": 1.5}, {"gqa": "query_head"}),
+    ),
+    "kascade": (
+        *({"budget": 0}, {"gqa": "query_head"}, {"anchors": "0"}, {"anchors": [-1]}),
+        *({"maps": [[0]]}, {"anchors": [0], "maps": [0]}, {"anchors": [0], "maps": 3}),
+    ),
+    "lessismore": (
+        *({"budget": 0}, {"recent": 0}, {"recent": 1.5}, {"sinks": -1}, {"select": 2}),
+        *({"select": []}, {"select": [1]}),
     ),
     "oracle": (
         *({"budget": None}, {"top_p": 0.5, "budget": 8}, {"budget": 0}, {"gqa": "query_head"}),
@@ -157,3 +169,25 @@ def test_errors_reach_another_process_as_they_are(error):
     assert type(other) is type(error)
     assert str(other) == str(error)
     assert vars(other) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ("lessismore(budget=8, dense_layers=0, select=[1, 2])", "select.* acts on: 1$"),
+        ("lessismore(budget=8, dense_layers=0, select=[0])", "select.* acts on: 1$"),
+        ("kascade(budget=8, anchors=[2])", "anchors.* acts on: 1$"),
+        ("kascade(budget=8, anchors=[1], maps=[[0, 1]])", "maps = '1 rows': expected 2"),
+        ("kascade(budget=8, anchors=[1], maps=[[0, 1], [0, 2]])", "maps.* one a KV head"),
+        ("kascade(budget=8, anchors=[1], maps=[[0], [0]])", "maps.* one a KV head"),
+    ],
+)
+def test_layers_that_a_model_has_not_are_refused_before_any_compute(entry: str, says: str) -> None:
+    """The model slides in its first layer; by default the other one chooses."""
+    model = animal("gemma3")
+    with pytest.raises(InvalidValue, match=says), attention.get(entry).on(model):
+        pass
+    for backend in (attention.LessIsMore(budget=8, dense_layers=0), attention.Kascade(budget=8)):
+        with backend.on(model) as cache:
+            follow(model, cache, [text(12)], text(1, 2))
+            assert cache.row_stats().dense_read_mean.tolist() == [14]

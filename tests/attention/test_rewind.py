@@ -16,7 +16,7 @@ from attention.testing.driving import text as tokens
 from tests.attention.oracles.models import tiny_model
 
 NEXT = 20
-REWINDABLE = ("noise", "full", "oracle", "quest")
+REWINDABLE = ("noise", "full", "oracle", "quest", "lessismore", "kascade")
 
 
 # Snapshots

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -32,9 +32,9 @@ class OracleLayer(Selecting):
 
     on_device = True
 
-    def __init__(self, geometry: Geometry, backend: Oracle) -> None:
+    def __init__(self, geometry: Geometry, backend: Any) -> None:
         super().__init__(geometry, backend)
-        self.gqa = backend.gqa
+        self.gqa: str = backend.gqa
 
     def notice(self, k: Tensor, step: Step) -> None:
         pass
@@ -46,12 +46,7 @@ class OracleLayer(Selecting):
         )
         return Choice(slots, counts > 0, counts)
 
-    def selected(
-        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
-    ) -> tuple[Tensor, Tensor] | tuple[None, None]:
-        if counts.dense or self.store is None:
-            return None, None
-        splits = gpu.attend_splits(counts, self.store, q, k, v, scaling, logits=True)
+    def pick(self, splits: gpu.Splits, counts: gpu.DeviceCounts) -> tuple[Tensor, Tensor]:
         table, read = gpu.choices().select(
             splits, counts.seen, counts.live, self.quota - 1, largest=self.gqa == "max"
         )

@@ -13,8 +13,10 @@ from .full import FullLayer
 from .gkv import GKVLayer
 from .h2o import H2OLayer
 from .infllm import InfLLMLayer
+from .kascade import KascadeLayer
 from .layer import Layer, Slot
 from .lazy import LazyLayer
+from .lessismore import LessIsMoreLayer
 from .naive_model import NaiveModel, rope_table
 from .noise import NoiseLayer
 from .oracle_topk import TrueTopLayer
@@ -48,6 +50,8 @@ METHODS: dict[str, type[Layer]] = {
     "gkv": GKVLayer,
     "lazy": LazyLayer,
     "duo": DuoLayer,
+    "lessismore": LessIsMoreLayer,
+    "kascade": KascadeLayer,
 }
 
 __all__ = ["METHODS", "Layer", "NaiveModel", "Slot", "rope_table"]

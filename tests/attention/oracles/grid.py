@@ -131,6 +131,17 @@ LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 # Of two layers of up to four heads.
 GATES = ((0.2, 0.9, 0.5, 0.5), (0.6, 0.1, 0.5, 0.7))
+# Choices that layers share, on four layers or so many.
+SHARED: tuple[tuple[str, dict[str, Any], int], ...] = (
+    ("lessismore", {"budget": 16}, 4),
+    ("lessismore", {"budget": 16, "dense_layers": 0, "select": (0, 2), "sinks": 1}, 4),
+    ("lessismore", {"budget": 5, "recent": 0.5, "dense_layers": 1}, 4),
+    ("lessismore", {"budget": 1, "dense_layers": 1}, 4),
+    ("kascade", {"budget": 16}, 4),
+    ("kascade", {"budget": 1}, 4),
+    ("kascade", {"budget": 16, "gqa": "max"}, 4),
+    ("kascade", {"budget": 16, "gqa": "mean", "anchors": (5,)}, 8),
+)
 DTYPES = (torch.float32, torch.float64)
 SHORT = 12
 # Of 200 steps one is a coin flip: oracle and tova decide anew between tiny probabilities at every
@@ -209,6 +220,9 @@ def further_variants() -> list[Variant]:
         prompt = params["budget"] - room
         result.append(Variant(method, keeping, sharp=1.5, prompt=prompt, steps=steps))
     result += [further(method, params) for method, params in LAST_OPTIONS]
+    sizes = {"sharp": 1.5, "prompt": 5, "steps": 80}
+    for method, params, layers in SHARED:
+        result.append(Variant(method, tuple(params.items()), layers, **sizes))
     return [*result, *LAST]
 
 
@@ -231,6 +245,13 @@ def tied_cases() -> list[Case]:
     return [Case("llama", heads, "h2o", params, prompt=80, steps=40, sharp=1.5) for heads in HEADS]
 
 
+def mapped_cases() -> list[Case]:
+    """Head maps, which fit models of two KV heads."""
+    maps = ((0, 1), (0, 1), (1, 0), (1, 1))
+    params = (("budget", 16), ("anchors", (1,)), ("maps", maps))
+    return [Case("qwen3", (4, 2), "kascade", params, layers=4, prompt=5, steps=40, sharp=1.5)]
+
+
 def quick_cases() -> list[Case]:
     """Every variant once, short; families, groupings, prompts and dtypes go round."""
     first = [
@@ -242,7 +263,7 @@ def quick_cases() -> list[Case]:
         case(v, i + i // 9, FAMILIES[i % 3], HEADS[(i + i // 3) % 3], DTYPES[(i + i // 2) % 2])
         for i, v in enumerate(further_variants())
     ]
-    return [short(each) for each in (*first, *further)]
+    return [short(each) for each in (*first, *further, *mapped_cases())]
 
 
 def slow_cases() -> list[Case]:

@@ -99,6 +99,23 @@ def oracle(draw: Draw, top_p: bool = True) -> attention.Backend:
 
 
 @st.composite
+def lessismore(draw: Draw) -> attention.Backend:
+    return attention.LessIsMore(
+        budget=draw(budgets(1)),
+        dense_layers=0,
+        select=draw(st.none() | st.just((0,))),
+        recent=draw(st.sampled_from((0.01, 0.25, 0.7, 1.0))),
+        sinks=draw(st.integers(0, 5)),
+    )
+
+
+@st.composite
+def kascade(draw: Draw) -> attention.Backend:
+    gqa, anchors = draw(st.sampled_from(REDUCTIONS)), draw(st.sampled_from((None, ())))
+    return attention.Kascade(budget=draw(budgets(1)), anchors=anchors, gqa=gqa)
+
+
+@st.composite
 def raas(draw: Draw) -> attention.Backend:
     page = draw(st.integers(1, 6))
     return attention.RaaS(
@@ -271,9 +288,11 @@ BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
     "caote": partial(keeping, caote),
     "adamas": adamas,
     "duo": partial(keeping, duo),
+    "lessismore": lessismore,
+    "kascade": kascade,
 }
 METHODS = tuple(BACKENDS)
 # Outputs of the others are the softmax over what is read, and nothing else.
 NOISELESS = tuple(x for x in METHODS if x != "noise")
-KEEP_ALL = ("full", "quest", "infllm", "oracle", "noise", "adamas")
+KEEP_ALL = ("full", "quest", "infllm", "oracle", "noise", "adamas", "lessismore", "kascade")
 EVICTING = tuple(x for x in METHODS if x not in KEEP_ALL)

@@ -114,7 +114,10 @@ def cases(
     widths = (max(lengths),) if whole else draw(chunks(max(lengths), least_chunk))
     drawn = draw(shapes() if shape is None else shape)
     drawn = replace(drawn, D=64) if reveal else drawn
-    drawn = drawn if layers is None else replace(drawn, layers=draw(layers))
+    if layers is not None:
+        drawn = replace(drawn, layers=draw(layers))
+    elif chosen.name in ("lessismore", "kascade"):  # alone a layer reads everything
+        drawn = replace(drawn, layers=2)
     # The simplest case of all always comes first; in a small run it would be most of it.
     seed = draw(st.integers(0, 999).filter(bool))
     return Case(

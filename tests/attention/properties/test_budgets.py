@@ -55,7 +55,7 @@ def test_budgets_are_met_in_every_layer_and_head(case: Case) -> None:
                 for index, heads in enumerate(support(out)):
                     for tokens in heads:
                         assert tokens[-1] == s.at[r] - 1
-                        if index < b.dense_layers:
+                        if index < b.dense_layers or s.cache.layers[index].reads_all:
                             assert tokens == list(range(s.at[r]))
                         elif b.budget is not None:
                             assert len(tokens) <= b.budget
@@ -78,6 +78,8 @@ def entries(backend: attention.Backend, n: int) -> int:
         p = backend.parts
         full = -(-max(n - p.n_local - p.n_init, 0) // p.block) - 1
         return full if full > p.topk else 0
+    if backend.name == "kascade":
+        return n if n > backend.budget else 0
     return 0
 
 
@@ -88,13 +90,16 @@ def test_counts_are_true(case: Case) -> None:
     The next query reads nothing that `kept` does not count.
     """
     b, shape = case.backend, case.shape
-    sparse = range(b.dense_layers, shape.layers)
     with session(b, case.texts()) as s:
         kept: list[Any] | None = None
         for counts in case.whole:
             decode = counts == (1,) * case.rows and all(s.at)
             outs = s.feed(counts)
             stats, whole = s.cache.row_stats(), s.cache.stats()
+            own = range(b.dense_layers, shape.layers)
+            sparse = choosing = [i for i in own if not s.cache.layers[i].reads_all]
+            if b.name == "kascade":  # whose other layers look at nothing else
+                choosing = [i for i in sparse if i in b.choosing_layers((None,) * shape.layers)]
             if decode:
                 seen = [support(out) for out in outs]
                 assert [[row[i] for row in seen] for i in range(shape.layers)] == [
@@ -111,7 +116,7 @@ def test_counts_are_true(case: Case) -> None:
                         for j in range(0, shape.Hq, shape.G)
                     ]
                     union = sum(len(set().union(*group)) for group in groups)
-                    index = entries(b, n) * len(sparse) * shape.Hkv
+                    index = entries(b, n) * len(choosing) * shape.Hkv
                     assert stats.keys_read[r] == union + index
                     if kept is not None:
                         allowed = [
@@ -180,13 +185,13 @@ def test_a_read_above_the_budget_raises(how: tuple[Case, int]) -> None:
             stats = honest.cache.row_stats()
             read = int(stats.read_max.max()) if honest.cache.decoded else 0
             if s.cache.layers:  # there are none before the first forward, which is no decode step
-                s.cache.layers[0].budget = promise
+                s.cache.layers[-1].budget = promise
             error = refusal(s, counts)
             if error is not None:
                 assert error.read > promise
                 assert error.read >= read
                 assert read > promise or case.backend.name in ("quest", "infllm")
-                assert (error.layer, error.budget) == (0, promise)
+                assert (error.layer, error.budget) == (case.shape.layers - 1, promise)
                 with pytest.raises(RuntimeError, match="half way"):
                     s.feed(counts)
                 return

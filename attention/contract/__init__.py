@@ -45,6 +45,7 @@ from attention.layers.layer import row_lists as row_lists
 from attention.layers.paged import Paged as Paged
 from attention.layers.ring import Ring as Ring
 from attention.layers.selecting import Choice as Choice
+from attention.layers.selecting import Likeliest as Likeliest
 from attention.layers.selecting import Reading as Reading
 from attention.layers.selecting import Selecting as Selecting
 from attention.layers.shared import SharedCompressing as SharedCompressing

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -284,3 +285,36 @@ class Reading(Selecting):
     def choose(self, q: Tensor, step: Step) -> Choice:  # noqa: ARG002
         choice: Choice = self.handed(step)
         return choice
+
+
+class Likeliest(Selecting):
+    """Reads the current token and the others with most probability; pages of one token."""
+
+    on_device = True
+
+    def __init__(self, geometry: Geometry, backend: Any) -> None:
+        super().__init__(geometry, backend)
+        self.gqa: str = backend.gqa
+
+    def notice(self, k: Tensor, step: Step) -> None:
+        pass
+
+    def choose(self, q: Tensor, step: Step) -> Choice:
+        # A mean ranks as its sum does, without the rounding of a division.
+        slots, counts = self.geometry.engine.likeliest(
+            self.looking(q), step.occupancy(), self.quota, largest=self.gqa == "max"
+        )
+        return Choice(slots, counts > 0, counts)
+
+    def pick(self, splits: gpu.Splits, counts: gpu.DeviceCounts) -> tuple[Tensor, Tensor]:
+        table, read = gpu.choices().select(
+            splits, counts.seen, counts.live, self.quota - 1, largest=self.gqa == "max"
+        )
+        return table, read
+
+    def looking(self, q: Tensor) -> QKV:
+        """The query and all it may read."""
+        return QKV(q, self.k.data, self.v.data, self.geometry.sink_logits)
+
+    def reads(self, seen: Counts) -> Counts:
+        return np.minimum(seen, self.quota)

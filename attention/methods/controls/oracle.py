@@ -3,64 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
 from torch import Tensor
 
 from attention.contract import (
-    QKV,
     Backend,
     Choice,
-    Counts,
     Geometry,
     InvalidValue,
     Layer,
+    Likeliest,
     Selecting,
     Step,
     check_choice,
     check_number,
     devices,
-    gpu,
 )
 
 GQA = ("sum", "mean", "max")
 
 
-class OracleLayer(Selecting):
-    """Pages of one token."""
-
-    on_device = True
-
-    def __init__(self, geometry: Geometry, backend: Any) -> None:
-        super().__init__(geometry, backend)
-        self.gqa: str = backend.gqa
-
-    def notice(self, k: Tensor, step: Step) -> None:
-        pass
-
-    def choose(self, q: Tensor, step: Step) -> Choice:
-        # A mean ranks as its sum does, without the rounding of a division.
-        slots, counts = self.geometry.engine.likeliest(
-            self.looking(q), step.occupancy(), self.quota, largest=self.gqa == "max"
-        )
-        return Choice(slots, counts > 0, counts)
-
-    def pick(self, splits: gpu.Splits, counts: gpu.DeviceCounts) -> tuple[Tensor, Tensor]:
-        table, read = gpu.choices().select(
-            splits, counts.seen, counts.live, self.quota - 1, largest=self.gqa == "max"
-        )
-        return table, read
-
-    def looking(self, q: Tensor) -> QKV:
-        """The query and all it may read."""
-        return QKV(q, self.k.data, self.v.data, self.geometry.sink_logits)
-
-    def reads(self, seen: Counts) -> Counts:
-        return np.minimum(seen, self.quota)
-
-
-class ShareLayer(OracleLayer):
+class ShareLayer(Likeliest):
     """With `top_p` every head has its own number of tokens."""
 
     def __init__(self, geometry: Geometry, backend: Oracle) -> None:
@@ -103,7 +67,7 @@ class Oracle(Backend):
     name: ClassVar[str] = "oracle"
     role = "control"
     source: ClassVar[str] = "control: the tokens with most probability, known beforehand"
-    layer_class = OracleLayer
+    layer_class = Likeliest
     aliases = (("budget", "top_p"),)
     budget: int | None = None
     top_p: float | None = None
@@ -122,4 +86,4 @@ class Oracle(Backend):
         return self.budget or 0
 
     def layer(self, geometry: Geometry) -> Layer:
-        return (OracleLayer if self.top_p is None else ShareLayer)(geometry, self)
+        return (Likeliest if self.top_p is None else ShareLayer)(geometry, self)

@@ -717,6 +717,7 @@ class AttentionCache(StateCache):
         self._idle()
         backend, own = self.backend, [x.geometry.model_window is None for x in self.layers]
         sparse = [i for i, x in enumerate(own) if x and i >= backend.dense_layers]
+        sparse = [i for i in sparse if not self.layers[i].reads_all]
         reads = [self.read_positions(i) for i in sparse if self.decoded]
         # -1 where a head read fewer than another.
         counts = [[(p >= 0).sum(-1).double() for p in rows if p.numel()] for rows in reads]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attention.contract import (
+    AUTO,
     QKV,
     AttentionOutput,
     Backend,
@@ -22,6 +23,7 @@ from attention.contract import (
     Turn,
     check_choice,
     check_int,
+    devices,
     fixed,
     gpu,
     group,
@@ -30,16 +32,6 @@ from attention.contract import (
     row_lists,
     take_pages,
 )
-
-
-class Parts(NamedTuple):
-    """How a budget is split, in tokens (topk and repr_topk: in blocks and keys)."""
-
-    n_init: int
-    n_local: int
-    block: int
-    topk: int
-    repr_topk: int
 
 
 class InfLLMLayer(Layer):
@@ -54,13 +46,13 @@ class InfLLMLayer(Layer):
 
     def __init__(self, geometry: Geometry, backend: InfLLM) -> None:
         super().__init__(geometry, backend)
-        self.parts = parts = backend.parts
+        self.n_init, self.n_local, self.block = backend.n_init, backend.n_local, backend.block
+        self.topk, self.repr_topk = backend.topk, backend.repr_topk
         # Sets of blocks that a query chooses.
         self.sets = sets = geometry.Hkv if backend.selection == "kv_head" else 1
         # Far tokens are at true distances too; choosing is as ever.
         self.absolute = backend.far_position == "absolute"
-        self.n_init, self.n_local, self.block = parts.n_init, parts.n_local, parts.block
-        self.init_pages = -(-parts.n_init // parts.block)
+        self.init_pages = -(-self.n_init // self.block)
         D, wide = geometry.D, geometry.wide
         self.near_k = self.slots("near_k", (D,), limit=self.n_local)
         self.near_v = self.slots("near_v", (D,), limit=self.n_local)
@@ -114,20 +106,20 @@ class InfLLMLayer(Layer):
         self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
     ) -> Tensor:
         assert self.store is not None
-        near, parts = fixed(self.near_k, self.near_v, self.mass), self.parts
+        near = fixed(self.near_k, self.near_v, self.mass)
         far = far_k, far_v, *_ = fixed(self.far_k, self.far_v, self.left_mass, self.means)
         turn = self.geometry.rope.table(counts.tokens, far_k)
         seen, live = counts.seen, counts.live
         scores = gpu.choices().estimate_blocks(
-            q, k, v, scaling, near, far, turn, seen, live, parts.n_init, parts.repr_topk
+            q, k, v, scaling, near, far, turn, seen, live, self.n_init, self.repr_topk
         )
         if counts.dense:
             return gpu.attend(counts, self.store, q, k, v, scaling)
-        options = {"page": parts.block, "n_init": parts.n_init, "window": parts.n_local}
+        options = {"page": self.block, "n_init": self.n_init, "window": self.n_local}
         self.traces = table, read = gpu.choices().select(
-            scores, seen, live, parts.topk, heads=self.geometry.Hkv, **options
+            scores, seen, live, self.topk, heads=self.geometry.Hkv, **options
         )
-        pages = gpu.Pages(far_k, far_v, table, read, parts.block, parts.n_init, turn)
+        pages = gpu.Pages(far_k, far_v, table, read, self.block, self.n_init, turn)
         return gpu.attend(counts, self.store, q, k, v, scaling, pages)
 
     def settle(self, step: Step) -> tuple[()]:  # noqa: ARG002
@@ -137,16 +129,15 @@ class InfLLMLayer(Layer):
     # Decode
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        Hkv = self.geometry.Hkv
+        g = self.geometry
         self.make_room(step)
-        self.push_out(step)
+        self.push_out(step, self.near_k.data, self.near_v.data, self.mass.data)
         here = step.memo("near slot", lambda: step.past % self.n_local)
-        at = step.flat(here, Hkv, self.near_k.capacity, "near")
-        g, near = self.geometry, step.occupancy(self.n_local)
+        at = step.flat(here, g.Hkv, self.near_k.capacity, "near")
         g.engine.put(((self.near_k, k), (self.near_v, v), (self.mass, None)), at)
-        self.represent(step)
+        self.represent(step, self.left_mass.data)
 
-        query, far, read = group(q, Hkv, scaling), None, 0
+        query, near, far, read = group(q, g.Hkv, scaling), step.occupancy(self.n_local), None, 0
         self.chosen = None
         if step.longest > self.n_local:
             far, read = self.attend_far(query, step)
@@ -159,7 +150,7 @@ class InfLLMLayer(Layer):
         engine, B, Hkv = self.geometry.engine, step.rows, self.geometry.Hkv
         far = self.far_query(query, step)
         full = step.memo("full blocks", lambda: self.full_blocks(step.seen))
-        if full.max() <= self.parts.topk:
+        if full.max() <= self.topk:
             pages, counts = step.memo("all pages", lambda: self.all_pages(step))
         else:
             pages, counts = self.choose(far, full, step)
@@ -228,7 +219,7 @@ class InfLLMLayer(Layer):
             summed,
             self.means.data,
             competing,
-            self.parts.topk,
+            self.topk,
             step.memo("always", always),
             self.block,
             first=self.init_pages,
@@ -238,20 +229,28 @@ class InfLLMLayer(Layer):
     # Prefill
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        past = step.past
+        past, g = step.past, self.geometry
         keys = step.join(self.in_order(self.far_k.data, self.near_k.data, past, True), past, k)
         values = step.join(self.in_order(self.far_v.data, self.near_v.data, past, False), past, v)
         last, square = step.last_visible(past, "all"), not past.any() and not step.padded
-        sinks, engine = self.geometry.sink_logits, self.geometry.engine
-        out, grouped = engine.dense_with_mass(
-            q, keys, values, scaling, last, square, step.real(), self.n_local, sinks
+        out, grouped = g.engine.dense_with_mass(
+            q, keys, values, scaling, last, square, step.real(), self.n_local, g.sink_logits
         )
-        mass = grouped.sum(2)
+        mass, N = grouped.sum(2), keys.shape[2]
+        ring, left = (self.mass, past, 0), (self.left_mass, self.left(past), self.n_init)
+        for slots, end, first in (ring, left):  # what tokens had got before
+            size = slots.capacity
+            rows, position = _ranges(np.maximum(end - size, 0), end)
+            before = slots.flat.index_select(0, self.flat(rows, (position - first) % size, size))
+            mass.view(-1).index_add_(0, self.flat(rows, position, N), before)
         self.make_room(step)
-        for r, (had, seen) in enumerate(zip(past.tolist(), step.seen.tolist(), strict=True)):
-            was = max(had - self.n_local, 0)
-            self.move(r, had, seen, keys[r, :, was:], values[r, :, was:], step)
-            self.collect(r, had, seen, mass[r, :, was:], step)
+        self.push_out(step, keys, values, mass)
+        self.represent(step, mass[:, :, self.n_init :])
+        rows, position = _ranges(self.left(step.seen), step.seen)
+        start = self.flat(rows, position, N)
+        end = self.flat(rows, position % self.n_local, self.near_k.capacity)
+        for slots, source in ((self.near_k, keys), (self.near_v, values), (self.mass, mass)):
+            slots.flat.index_copy_(0, end, source.flatten(0, 2).index_select(0, start))
         self.chosen = None
         return out
 
@@ -281,7 +280,7 @@ class InfLLMLayer(Layer):
         first = slot.masked_fill(slot >= self.n_init, nothing)
         return torch.where(slot < start, first, slot - start + self.n_init)
 
-    # Leaving the window, token by token
+    # Leaving the window
 
     def make_room(self, step: Step) -> None:
         near = min(step.longest, self.n_local)
@@ -297,63 +296,69 @@ class InfLLMLayer(Layer):
                     slots.fit(far)
             self.means.fit(max(gone - self.n_init, 1))
 
-    def push_out(self, step: Step) -> None:
-        """Move the token that leaves each row's window to the far pages."""
+    def push_out(self, step: Step, keys: Tensor, values: Tensor, mass: Tensor) -> None:
+        """Move the tokens that leave the windows to the far pages.
+
+        Args:
+            keys, values, mass: (B, Hkv, n, ...), the token of position p in slot p modulo n.
+        """
         if step.longest <= self.n_local:
             return
-        Hkv = self.geometry.Hkv
+        n, g = keys.shape[2], self.geometry
 
-        def leaving() -> tuple[Tensor, Tensor, Tensor, Turn]:
-            rows = np.flatnonzero(step.past >= self.n_local)
-            gone = step.past[rows] - self.n_local
-
-            def flat(slot: Counts, capacity: int) -> Tensor:
-                return step.tensor(_flat(rows, Hkv, slot, capacity))
-
-            position = step.tensor(gone)[:, None]
+        def leaving() -> tuple[Tensor, Tensor, Tensor, Tensor, Turn]:
+            now = self.left(step.seen)
+            rows, gone = _ranges(self.left(step.past), now)
+            newest = gone >= now[rows] - self.block
+            late, place = rows[newest], gone[newest]
             return (
-                flat(step.past[rows] % self.n_local, self.near_k.capacity),
-                flat(self.far_slot(gone), self.far_k.capacity),
+                self.flat(rows, gone % n, n),
+                self.flat(rows, self.far_slot(gone), self.far_k.capacity),
+                self.flat(late, place % n, n),
                 # First tokens write here too; a block overwrites all of it before it is read.
-                flat((gone - self.n_init) % self.block, self.left_mass.capacity),
-                self.geometry.rope.turn_each(position, step.longest, range(1), self.near_k.data),
+                self.flat(late, (place - self.n_init) % self.block, self.block),
+                g.rope.turn_each(step.tensor(gone)[:, None], step.longest, range(1), keys),
             )
 
-        start, end, rest, turn = step.memo("leaving", leaving)
-        engine = self.geometry.engine
-        engine.carry(self.near_k, start, self.far_k, end, turn)
-        engine.carry(self.near_v, start, self.far_v, end)
-        engine.carry(self.mass, start, self.left_mass, rest)
+        start, end, late, rest, turn = step.memo("leaving", leaving)
+        k, v = (x.flatten(0, 2).index_select(0, start) for x in (keys, values))
+        k = g.engine.rotate(k.view(len(turn[0]), g.Hkv, 1, g.D), turn)
+        g.engine.put(((self.far_k, k), (self.far_v, v.view(k.shape))), end)
+        self.left_mass.flat.index_copy_(0, rest, mass.flatten().index_select(0, late))
 
-    def represent(self, step: Step) -> None:
-        """Compute the representatives of blocks whose last token just left the window."""
-        blocks = step.memo("complete", lambda: self.completed(step))
-        if blocks is None:
-            return
-        pages, masses, at = blocks
-        means = self.geometry.engine.mean_of_heaviest(
-            self.far_k, self.left_mass, pages, masses, self.block, self.parts.repr_topk
-        )
-        self.geometry.engine.put(((self.means, means.view(at.shape[0], 1, 1, -1)),), at)
+    def represent(self, step: Step, mass: Tensor) -> None:
+        """Compute the representatives of blocks whose last token just left the window.
 
-    def completed(self, step: Step) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Blocks whose last token just left the window, where they lie in the flat state.
-
-        Returns:
-            Their pages of keys and their masses, (N * Hkv,) each, and their means, (N * sets,);
-            None where there are none.
+        Args:
+            mass: (B, Hkv, n), of token i behind the first ones in slot i modulo n.
         """
-        blocked = self.blocked(step.seen)
-        rows = np.flatnonzero((blocked > self.blocked(step.past)) & (blocked % self.block == 0))
-        if not len(rows):
-            return None
-        number, Hkv = blocked[rows] // self.block - 1, self.geometry.Hkv
-        pages = _flat(rows, Hkv, number + self.init_pages, self.far_k.capacity // self.block)
-        masses = _flat(rows, Hkv, np.zeros_like(number), 1)
-        means = _flat(rows, self.sets, number, self.means.capacity)
-        return step.tensor(pages), step.tensor(masses), step.tensor(means)
+        n, D = mass.shape[2], self.geometry.D
 
-    # Leaving the window, a prompt at once
+        def filled() -> tuple[Tensor, Tensor, Tensor] | None:
+            old, new = (self.blocked(seen) // self.block for seen in (step.past, step.seen))
+            if (old == new).all():
+                return None
+            rows, number = _ranges(old, new)
+            first = self.flat(rows, number * self.block % n, n)[:, None]
+            return (
+                self.flat(rows, number + self.init_pages, self.far_k.capacity // self.block),
+                first + torch.arange(self.block, device=step.device),
+                self.flat(rows, number, self.means.capacity, self.sets),
+            )
+
+        blocks = step.memo("filled", filled)
+        if blocks is not None:
+            pages, tokens, at = blocks
+            keys = self.far_k.flat.view(-1, self.block * D).index_select(0, pages)
+            keys, masses = keys.view(-1, self.block, D), mass.flatten()[tokens]
+            means = mean_of_heaviest(keys, masses, self.repr_topk)
+            self.means.flat.index_copy_(0, at, means.view(len(at), -1))
+
+    def flat(self, rows: Counts, slot: Counts, capacity: int, heads: int | None = None) -> Tensor:
+        """Index into `Slots.flat` of slots of rows, (N,) each, the same in all heads, (N * H,)."""
+        H = self.geometry.Hkv if heads is None else heads
+        index = (rows[:, None] * H + np.arange(H)) * capacity + slot[:, None]
+        return devices.put(index.reshape(-1), self.geometry.device)
 
     def in_order(self, far: Tensor, near: Tensor, seen: Counts, turn: bool) -> Tensor | None:
         """Everything stored in order of position, keys roped as the model did, (B, Hkv, n, D).
@@ -382,70 +387,16 @@ class InfLLMLayer(Layer):
         k, v = self.in_order(far_k, near_k, seen, True), self.in_order(far_v, near_v, seen, False)
         return (near_k[:, :, :0], near_v[:, :, :0]) if k is None or v is None else (k, v)
 
-    def move(self, r: int, past: int, seen: int, keys: Tensor, values: Tensor, step: Step) -> None:
-        """Sort one row's tokens `past` to `seen` into the window, and those it loses to the pages.
-
-        Args:
-            keys, values: (Hkv, N, D), from the oldest token of the window before, in order.
-        """
-        was, now = (max(n - self.n_local, 0) for n in (past, seen))
-        window = step.tensor(np.arange(now, seen) % self.n_local)
-        self.near_k.data[r, :, window] = keys[:, now - was : seen - was]
-        self.near_v.data[r, :, window] = values[:, now - was : seen - was]
-        if was == now:
-            return
-        position = torch.arange(was, now, device=step.device)[None]
-        turn = self.geometry.rope.turn(position, range(1), keys)
-        slot = step.tensor(self.far_slot(np.arange(was, now)))
-        self.far_k.data[r, :, slot] = rotate(keys[None, :, : now - was], turn)[0]
-        self.far_v.data[r, :, slot] = values[:, : now - was]
-
-    def collect(self, r: int, past: int, seen: int, mass: Tensor, step: Step) -> None:
-        """Add the mass one row's tokens got by queries `past` to `seen`, and complete blocks by it.
-
-        Args:
-            mass: (Hkv, N), from the oldest token of the window before, in order.
-        """
-        was, now = (max(n - self.n_local, 0) for n in (past, seen))
-        ring = step.tensor(np.arange(was, past) % self.n_local)
-        mass = mass[:, : seen - was].clone()
-        mass[:, : past - was] += self.mass.data[r][:, ring]
-        window = step.tensor(np.arange(now, seen) % self.n_local)
-        self.mass.data[r, :, window] = mass[:, now - was :]
-        if was < now:
-            self.complete(r, was, now, mass)
-
-    def complete(self, r: int, was: int, now: int, mass: Tensor) -> None:
-        """Representatives of the blocks filled by tokens was..now, and the mass of the newest."""
-        old, new = max(was - self.n_init, 0), max(now - self.n_init, 0)
-        first, last = old // self.block, new // self.block
-        begun = self.left_mass.data[r, :, : old - first * self.block]
-        block_mass = torch.cat((begun, mass[:, old + self.n_init - was : now - was]), dim=-1)
-        if last > first:
-            start, end = ((self.init_pages + x) * self.block for x in (first, last))
-            keys = self.far_k.data[r, :, start:end].reshape(-1, self.block, self.geometry.D)
-            filled = block_mass[:, : (last - first) * self.block].reshape(-1, self.block)
-            means = mean_of_heaviest(keys, filled, self.parts.repr_topk)
-            by_set = (
-                means.view(self.geometry.Hkv, last - first, -1)
-                .transpose(0, 1)
-                .reshape(last - first, self.sets, -1)
-            )
-            self.means.data[r, :, first:last] = by_set.transpose(0, 1)
-        rest = new - last * self.block
-        if rest:
-            self.left_mass.data[r, :, :rest] = block_mass[:, -rest:]
-
     # Accounting
 
     def reads(self, seen: Counts) -> Counts:
         full = self.full_blocks(seen)
-        skipped: Counts = np.maximum(full - self.parts.topk, 0) * self.block
+        skipped: Counts = np.maximum(full - self.topk, 0) * self.block
         return seen - skipped
 
     def overhead(self, seen: Counts) -> Counts:
         full = self.full_blocks(seen)
-        return np.where(full > self.parts.topk, full, 0) * self.geometry.Hkv
+        return np.where(full > self.topk, full, 0) * self.geometry.Hkv
 
     def row_bytes(self, seen: Counts) -> Counts:
         g = self.geometry
@@ -476,9 +427,11 @@ class InfLLMLayer(Layer):
             self.chosen = pages.index_select(0, index), counts.index_select(0, index)
 
 
-def _flat(rows: Counts, H: int, slot: Counts, capacity: int) -> Counts:
-    """Index into `Slots.flat` of a slot of each of these rows, the same in all H heads."""
-    return (rows[:, None] * H + np.arange(H)).reshape(-1) * capacity + slot.repeat(H)
+def _ranges(first: Counts, end: Counts) -> tuple[Counts, Counts]:
+    """Rows, and numbers from `first` to below `end` of each, (N,) both."""
+    n = end - first
+    rows = np.arange(len(n)).repeat(n)
+    return rows, np.arange(len(rows)) - (n.cumsum() - n - first).repeat(n)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -512,10 +465,10 @@ class InfLLM(Backend):
     layer_class = InfLLMLayer
     least_budget: ClassVar[int] = 16
     budget: int
-    block: int | None = None
-    topk: int | None = None
-    n_init: int | None = None
-    n_local: int | None = None
+    block: int = AUTO
+    topk: int = AUTO
+    n_init: int = AUTO
+    n_local: int = AUTO
     repr_topk: int = 4
     selection: str = "layer"
     far_position: str = "window"
@@ -523,41 +476,34 @@ class InfLLM(Backend):
     def __post_init__(self) -> None:
         super().__post_init__()
         for field, least in (("block", 1), ("topk", 0), ("n_init", 0), ("n_local", 1)):
-            value = getattr(self, field)
-            if value is not None:
-                check_int(field, value, least)
+            if getattr(self, field) is not AUTO:
+                check_int(field, getattr(self, field), least)
         check_int("repr_topk", self.repr_topk, 1)
-        parts = self.parts
-        far = parts.n_init + (parts.topk + 1) * parts.block
-        if parts.n_local < 1 or far + parts.n_local > self.budget:
-            least = far + max(parts.n_local, 1)
+        b = self.budget
+        if self.block is AUTO:
+            powers = [2**i for i in range(b.bit_length())]
+            self._resolve("block", min(powers, key=lambda p: abs(p - math.sqrt(b))))
+        if self.topk is AUTO:
+            self._resolve("topk", max(b // (2 * self.block) - 1, 0))
+        if self.n_init is AUTO:
+            self._resolve("n_init", min(max(b // 16, 4), 32))
+        far = self.n_init + (self.topk + 1) * self.block
+        if self.n_local is AUTO:
+            self._resolve("n_local", b - far)
+        self._resolve("repr_topk", min(self.repr_topk, self.block))
+        least = far + max(self.n_local, 1)
+        if least > b:
             allowed = f"at least n_init + n_local + (topk + 1) block = {least}"
-            raise InvalidValue("budget", self.budget, allowed)
+            raise InvalidValue("budget", b, allowed)
         check_choice("selection", self.selection, ("layer", "kv_head"))
         check_choice("far_position", self.far_position, ("window", "absolute"))
 
     @property
-    def parts(self) -> Parts:
-        """The split in force."""
-        b = self.budget
-        powers = [2**i for i in range(b.bit_length())]
-        block = self.block or min(powers, key=lambda p: abs(p - math.sqrt(b)))
-        topk = b // (2 * block) - 1 if self.topk is None else self.topk
-        n_init = min(max(b // 16, 4), 32) if self.n_init is None else self.n_init
-        rest = b - n_init - (topk + 1) * block
-        n_local = rest if self.n_local is None else self.n_local
-        return Parts(n_init, n_local, block, max(topk, 0), min(self.repr_topk, block))
-
-    @property
     def exact_until(self) -> float:
-        parts = self.parts
         if self.far_position == "absolute":
-            return parts.n_init + parts.n_local + (parts.topk + 1) * parts.block
-        return parts.n_local
+            return self.n_init + self.n_local + (self.topk + 1) * self.block
+        return self.n_local
 
     @property
     def turns_keys(self) -> bool:
         return True
-
-    def params(self) -> dict[str, Any]:
-        return super().params() | self.parts._asdict()

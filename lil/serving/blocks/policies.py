@@ -228,27 +228,27 @@ class InfLLMBlocks(BlockPolicy):
     kind, grain, grows, turns = InfLLM, "block", "sum", True
 
     def check(self) -> None:
-        method, parts = self.method, self.method.parts
+        method = self.method
         far = method.far_position
         require(far == "absolute", "far_position", far, _ABSOLUTE)
         own = f"{self.block}, the engine's block"
-        require(parts.block == self.block, "block", parts.block, own)
+        require(method.block == self.block, "block", method.block, own)
         allowed = f"block = {self.block}: an engine tells no probabilities to choose keys by"
         require(method.repr_topk >= self.block, "repr_topk", method.repr_topk, allowed)
-        self._require_whole("n_init", parts.n_init)
-        require(parts.topk >= 1, "topk", parts.topk, "at least 1; without any it is sink")
+        self._require_whole("n_init", method.n_init)
+        require(method.topk >= 1, "topk", method.topk, "at least 1; without any it is sink")
 
     @property
     def best(self) -> int:
-        return int(self.method.parts.topk)
+        return int(self.method.topk)
 
     def sets(self, Hkv: int) -> int:
         return Hkv if self.method.selection == "kv_head" else 1
 
     def gap(self, seen: Counts) -> tuple[Counts, Counts]:
-        parts = self.method.parts
-        first = parts.n_init // self.block
-        blocked = np.maximum(seen - parts.n_local - parts.n_init, 0)
+        method = self.method
+        first = method.n_init // self.block
+        blocked = np.maximum(seen - method.n_local - method.n_init, 0)
         # The newest block that left the window, of 1 to `block` tokens, is always read.
         full = np.maximum(-(-blocked // self.block) - 1, 0)
         return np.full_like(seen, first), first + full
@@ -263,7 +263,7 @@ class InfLLMBlocks(BlockPolicy):
     def products(self, q: Tensor, positions: Tensor, rope: RopeTable | None) -> Tensor:
         assert rope is not None
         N, Hkv = q.shape[:2]
-        far = rope.shift(q, positions, self.method.parts.n_local - 1).sum(2)
+        far = rope.shift(q, positions, self.method.n_local - 1).sum(2)
         sets = self.sets(Hkv)
         return far.view(N, sets, 1, Hkv // sets * far.shape[-1])
 

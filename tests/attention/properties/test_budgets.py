@@ -75,7 +75,7 @@ def entries(backend: attention.Backend, n: int) -> int:
         pages = -(-n // backend.page)
         return 2 * pages if pages > backend.budget // backend.page else 0
     if backend.name == "infllm":
-        p = backend.parts
+        p = backend
         full = -(-max(n - p.n_local - p.n_init, 0) // p.block) - 1
         return full if full > p.topk else 0
     if backend.name == "kascade":
@@ -203,7 +203,7 @@ def distances(backend: attention.Backend, tokens: list[int], query: int) -> list
     if getattr(backend, "positions", "absolute") == "cache":
         return list(range(len(tokens) - 1, -1, -1))
     if getattr(backend, "far_position", "absolute") == "window":
-        return [min(query - p, backend.parts.n_local - 1) for p in tokens]
+        return [min(query - p, backend.n_local - 1) for p in tokens]
     return [query - p for p in tokens]
 
 

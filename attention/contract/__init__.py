@@ -23,7 +23,6 @@ from attention.core.step import Step as Step
 from attention.engines import QKV as QKV
 from attention.engines import AttentionOutput as AttentionOutput
 from attention.engines import gpu as gpu
-from attention.engines.engine import mean_of_heaviest as mean_of_heaviest
 from attention.errors import InvalidValue as InvalidValue
 from attention.errors import check_choice as check_choice
 from attention.errors import check_flag as check_flag
@@ -45,6 +44,7 @@ from attention.layers.layer import row_lists as row_lists
 from attention.layers.paged import Paged as Paged
 from attention.layers.ring import Ring as Ring
 from attention.layers.selecting import Choice as Choice
+from attention.layers.selecting import Choosing as Choosing
 from attention.layers.selecting import Likeliest as Likeliest
 from attention.layers.selecting import Reading as Reading
 from attention.layers.selecting import Selecting as Selecting

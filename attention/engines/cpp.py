@@ -118,33 +118,6 @@ class CppEngine(Engine):
         )  # fmt: skip
         return out
 
-    def carry(
-        self, source: Slots, start: Tensor, target: Slots, end: Tensor, turn: Turn | None = None
-    ) -> None:
-        old, new, N = source.data, target.data, start.shape[0]
-        ends = (start.data_ptr(), end.data_ptr(), old.data_ptr())
-        if turn is None:
-            _operation(torch.float32).copy(N, source.width, *ends, new.data_ptr())
-            return
-        cos, sin = turn
-        assert cos.is_contiguous()
-        assert sin.is_contiguous()
-        _operation(old.dtype).carry(
-            N, N // cos.shape[0], old.shape[3], cos.shape[3], cos.shape[3], *ends,
-            cos.data_ptr(), sin.data_ptr(), new.data_ptr(),
-        )  # fmt: skip
-
-    def mean_of_heaviest(
-        self, keys: Slots, mass: Slots, pages: Tensor, sets: Tensor, page: int, k: int
-    ) -> Tensor:
-        N, D = len(pages), keys.data.shape[3]
-        out = torch.empty((N, D), dtype=mass.data.dtype)
-        _operation(keys.data.dtype).heaviest(
-            N, page, D, k, pages.data_ptr(), sets.data_ptr(),
-            keys.data.data_ptr(), mass.data.data_ptr(), out.data_ptr(),
-        )  # fmt: skip
-        return out
-
     def put(self, arriving: Sequence[tuple[Slots, Tensor | None]], at: Tensor) -> None:
         sources: list[Tensor] = []
         addresses: list[int] = []
@@ -297,7 +270,7 @@ def _at(x: Tensor | None) -> int | None:
 
 
 _INT, _POINTER, _FLAG, _DOUBLE = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int, ctypes.c_double
-_MOVING = frozenset({"put", "move", "copy"})
+_MOVING = frozenset({"put", "move"})
 #: What each operation takes, in order: how many arguments of which type.
 _ARGUMENTS: dict[str, tuple[tuple[int, Any], ...]] = {
     "attend": (
@@ -306,9 +279,6 @@ _ARGUMENTS: dict[str, tuple[tuple[int, Any], ...]] = {
     ),
     "raise_to": ((2, _INT), (4, _POINTER)),
     "rotate": ((13, _INT), (4, _POINTER)),
-    "carry": ((5, _INT), (6, _POINTER)),
-    "copy": ((2, _INT), (4, _POINTER)),
-    "heaviest": ((4, _INT), (5, _POINTER)),
     "order": ((3, _INT), (2, _POINTER)),
     "move": ((6, _INT), (4, _POINTER)),
     "put": ((1, _INT), (1, _POINTER), (1, _INT), (1, _POINTER)),

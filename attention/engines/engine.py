@@ -165,21 +165,6 @@ class Engine(ABC):
             else:
                 slots.flat.index_copy_(0, at, new.flatten(0, 2))
 
-    def carry(
-        self, source: Slots, start: Tensor, target: Slots, end: Tensor, turn: Turn | None = None
-    ) -> None:
-        """Copy one slot of every head of some rows from one tensor to another.
-
-        Args:
-            start, end: which slots, as in `Slots.flat`, heads of a row side by side, (N,).
-            turn: what the vectors are rotated by on their way, for each row; None for nothing.
-        """
-        moved = source.flat.index_select(0, start)
-        if turn is not None:
-            rows, D = len(turn[0]), moved.shape[1]
-            moved = self.rotate(moved.view(rows, -1, 1, D), turn).flatten(0, 2)
-        target.flat.index_copy_(0, end, moved)
-
     def likeliest(
         self, qkv: QKV, occupancy: Occupancy, k: int, *, largest: bool = False
     ) -> tuple[Tensor, Tensor]:
@@ -273,20 +258,6 @@ class Engine(ABC):
         """`attention.core.ropes.rotate`, into `out`, which is no memory of x, or new memory."""
         turned = rotate(x, turn)
         return turned if out is None else out.copy_(turned)
-
-    def mean_of_heaviest(
-        self, keys: Slots, mass: Slots, pages: Tensor, sets: Tensor, page: int, k: int
-    ) -> Tensor:
-        """`mean_of_heaviest` of N pages that lie in the state.
-
-        Args:
-            keys: (B, H, C, D), C a multiple of `page`.
-            mass: of the tokens of one page, (B, H, page).
-            pages, sets: which pages of `keys`, and whose mass, counted over rows and heads, (N,).
-        """
-        D = keys.data.shape[3]
-        known = keys.flat.view(-1, page * D).index_select(0, pages).view(-1, page, D)
-        return mean_of_heaviest(known, mass.flat.view(-1, page).index_select(0, sets), k)
 
     def restamp(
         self,
@@ -403,24 +374,3 @@ def page_scores(q: Tensor, summaries: Tensor) -> Tensor:
     # Of many keys logits come transposed, so heads are put together when their queries are.
     score = logits(q.to(wide).reshape(B * Hkv, -1, E), known).view(B, Hkv, H // Hkv, M, -1)
     return score.amax(3).flatten(1, 2)
-
-
-def mean_of_heaviest(keys: Tensor, mass: Tensor, k: int) -> Tensor:
-    """The mean of the k keys with most mass of each page; among equals the first keys count.
-
-    Masses are compared in float32, so that equals up to rounding are ties: text that repeats itself
-    has equal keys in the first layer, and which one wins must not depend on the rounding of
-    products, which changes with the number of rows.
-
-    Args:
-        keys: (N, page, D).
-        mass: at least float32, (N, page).
-
-    Returns:
-        (N, D), dtype of `mass`.
-    """
-    N, page, D = keys.shape
-    _, index = top(mass.to(torch.float32), k)
-    first = torch.arange(0, N * page, page, device=keys.device)[:, None]
-    picked = keys.reshape(-1, D).index_select(0, (index + first).view(-1))
-    return picked.view(N, -1, D).to(mass.dtype).mean(1)

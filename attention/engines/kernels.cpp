@@ -635,36 +635,6 @@ void rotate(int64_t B, int64_t H, int64_t N, int64_t D, int64_t n, const Strides
       }
 }
 
-// One slot of each of N sets goes to a slot of another tensor, turned by what a row has; slots count over
-// all sets, H a row.
-template <class T, class A>
-void carry(int64_t N, int64_t H, int64_t D, int64_t n, int64_t row, const int64_t* start,
-           const int64_t* end, const T* from, const A* cosine, const A* sine, T* to) {
-  for (int64_t i = 0; i < N; ++i)
-    turn(D, n, from + start[i] * D, cosine + i / H * row, sine + i / H * row, to + end[i] * D);
-}
-
-// The mean of the k keys with most mass of each of N pages, among equals the first ones. Masses are
-// compared in single precision.
-template <class T, class A>
-void heaviest(int64_t N, int64_t page, int64_t D, int64_t k, const int64_t* pages,
-              const int64_t* sets, const T* keys, const A* mass, A* out) {
-  const std::unique_ptr<float[]> left(new float[page]);
-  for (int64_t i = 0; i < N; ++i) {
-    const A* of = mass + sets[i] * page;
-    for (int64_t j = 0; j < page; ++j) left[j] = float(of[j]);
-    A* sum = out + i * D;
-    std::fill(sum, sum + D, A(0));
-    for (int64_t taken = 0; taken < k; ++taken) {
-      const int64_t most = std::max_element(left.get(), left.get() + page) - left.get();
-      left[most] = -std::numeric_limits<float>::infinity();
-      const T* key = keys + (pages[i] * page + most) * D;
-      for (int64_t d = 0; d < D; ++d) sum[d] += wide(key[d]);
-    }
-    for (int64_t d = 0; d < D; ++d) sum[d] /= A(k);
-  }
-}
-
 // What a page scores is the largest probability that one of its slots gets of a query, and of M queries
 // the largest (0), the sum (1) or the mean (2). The better half of a set's pages, among equals the first,
 // or all above alpha where that is not negative, are stamped with `now`, unless they have a later stamp.
@@ -836,35 +806,6 @@ LIL_RAISE(lil_raise_to_bfloat16, BFloat16)
 LIL_ROTATE(lil_rotate_float32, float, float)
 LIL_ROTATE(lil_rotate_float64, double, double)
 LIL_ROTATE(lil_rotate_bfloat16, BFloat16, float)
-
-#define LIL_CARRY(NAME, T, A)                                                                      \
-  extern "C" void NAME(int64_t N, int64_t H, int64_t D, int64_t n, int64_t row,                   \
-                       const int64_t* start, const int64_t* end, const void* from,                \
-                       const void* cosine, const void* sine, void* to) {                          \
-    carry<T, A>(N, H, D, n, row, start, end, static_cast<const T*>(from),                         \
-                static_cast<const A*>(cosine), static_cast<const A*>(sine), static_cast<T*>(to)); \
-  }
-
-LIL_CARRY(lil_carry_float32, float, float)
-LIL_CARRY(lil_carry_float64, double, double)
-LIL_CARRY(lil_carry_bfloat16, BFloat16, float)
-
-// One slot of each of N sets goes to a slot of another tensor as it is.
-extern "C" void lil_copy(int64_t N, int64_t bytes, const int64_t* start, const int64_t* end,
-                         const char* from, char* to) {
-  for (int64_t i = 0; i < N; ++i) std::memcpy(to + end[i] * bytes, from + start[i] * bytes, bytes);
-}
-
-#define LIL_HEAVIEST(NAME, T, A)                                                                   \
-  extern "C" void NAME(int64_t N, int64_t page, int64_t D, int64_t k, const int64_t* pages,       \
-                       const int64_t* sets, const void* keys, const void* mass, void* out) {      \
-    heaviest<T, A>(N, page, D, k, pages, sets, static_cast<const T*>(keys),                       \
-                   static_cast<const A*>(mass), static_cast<A*>(out));                            \
-  }
-
-LIL_HEAVIEST(lil_heaviest_float32, float, float)
-LIL_HEAVIEST(lil_heaviest_float64, double, double)
-LIL_HEAVIEST(lil_heaviest_bfloat16, BFloat16, float)
 
 #define LIL_RESTAMP(NAME, A)                                                                       \
   extern "C" void NAME(int64_t B, int64_t H, int64_t M, int64_t S, int64_t C, int64_t page,       \

@@ -16,7 +16,7 @@ from attention.core.kernels import group
 from attention.core.step import Counts, DeviceStep, HostNumber, Step
 from attention.engines import QKV, gpu
 from attention.errors import InvalidValue
-from attention.layers.layer import Geometry, KeepAll, Method, row_lists
+from attention.layers.layer import Geometry, KeepAll, Layer, Method, row_lists
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,39 @@ class Choice:
         return Choice(change(self.pages), change(self.live), counts)
 
 
-class Selecting(KeepAll):
+class Choosing(Layer):
+    """A decode query reads all, or chosen pages of `page` tokens; a device step leaves `traces`."""
+
+    page: int
+    _chosen: Choice | None = None
+
+    @property
+    def chosen(self) -> Choice | None:
+        """What the last decode query read; None where it read all."""
+        if self._chosen is None and self.traces:
+            rows = len(next(iter(self.state.values())).data)
+            table, read = (x[:rows] for x in self.traces)
+            first = torch.arange(table.shape[2], device=table.device) * self.page
+            counts = (read[..., None] - first).clamp_(0, self.page)
+            self._chosen = Choice(table.long().masked_fill(counts == 0, 0), counts > 0, counts)
+        return self._chosen
+
+    @chosen.setter
+    def chosen(self, choice: Choice | None) -> None:
+        self._chosen, self.traces = choice, ()
+
+    def select(self, index: Tensor) -> None:
+        chosen = self.chosen  # of the rows as they are
+        super().select(index)
+        if chosen is not None:
+            self.chosen = chosen.each(lambda x: x.index_select(0, index))
+
+    def settle(self, step: Step) -> tuple[()]:  # noqa: ARG002
+        self._chosen = None
+        return ()
+
+
+class Selecting(Choosing, KeepAll):
     """Everything is kept; a decode query reads `quota` pages of `page` tokens.
 
     While all pages of all rows fit, attention is dense and nothing is chosen. A method answers
@@ -58,22 +90,7 @@ class Selecting(KeepAll):
     def __init__(self, geometry: Geometry, backend: Method, page: int = 1) -> None:
         super().__init__(geometry, backend, page)
         self.page, self.quota = page, (self.budget or 0) // page
-        self._chosen: Choice | None = None
         self.pages_then = 0  # pages of the longest row when they were chosen
-
-    @property
-    def chosen(self) -> Choice | None:
-        """What the last decode query read; None where it read all."""
-        if self._chosen is None and self.traces:
-            table, read = (x[: len(self.k.data)] for x in self.traces)
-            first = torch.arange(table.shape[2], device=table.device) * self.page
-            counts = (read[..., None] - first).clamp_(0, self.page)
-            self._chosen = Choice(table.long().masked_fill(counts == 0, 0), counts > 0, counts)
-        return self._chosen
-
-    @chosen.setter
-    def chosen(self, choice: Choice | None) -> None:
-        self._chosen, self.traces = choice, ()
 
     @abstractmethod
     def choose(self, q: Tensor, step: Step) -> Choice:
@@ -234,12 +251,6 @@ class Selecting(KeepAll):
         """Tokens to read of each chosen page, (B, H, U)."""
         filled = (seen[:, None, None] - choice.pages * self.page).clamp_(0, self.page)
         return filled * choice.live
-
-    def select(self, index: Tensor) -> None:
-        chosen = self.chosen  # of the rows as they are
-        super().select(index)
-        if chosen is not None:
-            self.chosen = chosen.each(lambda x: x.index_select(0, index))
 
     def measured(self, seen: Counts) -> Tensor | None:
         by_length = type(self).reads is not Selecting.reads

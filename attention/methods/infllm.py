@@ -15,10 +15,11 @@ from attention.contract import (
     QKV,
     AttentionOutput,
     Backend,
+    Choice,
+    Choosing,
     Counts,
     Geometry,
     InvalidValue,
-    Layer,
     Step,
     Turn,
     check_choice,
@@ -27,14 +28,14 @@ from attention.contract import (
     fixed,
     gpu,
     group,
-    mean_of_heaviest,
     rotate,
     row_lists,
     take_pages,
+    top,
 )
 
 
-class InfLLMLayer(Layer):
+class InfLLMLayer(Choosing):
     """Attends to the window at true distances and to the far tokens chosen at one distance.
 
     The window is in a ring, roped; far tokens are in pages, turned to position 0. The first pages
@@ -46,7 +47,8 @@ class InfLLMLayer(Layer):
 
     def __init__(self, geometry: Geometry, backend: InfLLM) -> None:
         super().__init__(geometry, backend)
-        self.n_init, self.n_local, self.block = backend.n_init, backend.n_local, backend.block
+        self.n_init, self.n_local = backend.n_init, backend.n_local
+        self.block = self.page = backend.block
         self.topk, self.repr_topk = backend.topk, backend.repr_topk
         # Sets of blocks that a query chooses.
         self.sets = sets = geometry.Hkv if backend.selection == "kv_head" else 1
@@ -66,23 +68,6 @@ class InfLLMLayer(Layer):
         self.means = self.slots("means", tail, heads=sets, dtype=wide, unit=self.block)
         # The position of a query for keys at position 0.
         self.far_end = range(self.n_local - 1, self.n_local)
-        self._chosen: tuple[Tensor, Tensor] | None = None
-
-    @property
-    def chosen(self) -> tuple[Tensor, Tensor] | None:
-        """Pages read by the last decode query, tokens read of each, (B, sets, U); None for all."""
-        if self._chosen is None and self.traces:
-            pages, read = (x[: len(self.near_k.data), : self.sets] for x in self.traces)
-            first = torch.arange(pages.shape[2], device=read.device) * self.block
-            counts = (read[..., None] - first).clamp_(0, self.block)
-            own = (self.n_init - first[: self.init_pages]).clamp_(max=self.block)
-            counts[..., : self.init_pages] = counts[..., : self.init_pages].minimum(own)
-            self._chosen = pages.long().masked_fill(counts == 0, 0), counts
-        return self._chosen
-
-    @chosen.setter
-    def chosen(self, choice: tuple[Tensor, Tensor] | None) -> None:
-        self._chosen, self.traces = choice, ()
 
     # Steps whose lengths are on the device
 
@@ -122,10 +107,6 @@ class InfLLMLayer(Layer):
         pages = gpu.Pages(far_k, far_v, table, read, self.block, self.n_init, turn)
         return gpu.attend(counts, self.store, q, k, v, scaling, pages)
 
-    def settle(self, step: Step) -> tuple[()]:  # noqa: ARG002
-        self._chosen = None
-        return ()
-
     # Decode
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
@@ -154,7 +135,7 @@ class InfLLMLayer(Layer):
             pages, counts = step.memo("all pages", lambda: self.all_pages(step))
         else:
             pages, counts = self.choose(far, full, step)
-            self.chosen = pages, counts
+            self.chosen = Choice(pages, counts > 0, counts)
         keys, values, slots = self.far_k.data, self.far_v.data, pages.shape[2] * self.block
         every, each = (x.expand(B, Hkv, -1) for x in (pages, counts))
         if self.absolute:
@@ -410,21 +391,24 @@ class InfLLMLayer(Layer):
         everything = self.kept_positions(row, seen)
         if self.chosen is None:
             return everything
-        pages, counts = (x[row] for x in self.chosen)
-        slot, left = self.page_slots(pages), max(seen - self.n_local, 0)
-        offset = torch.arange(self.block, device=slot.device)
-        far, live = self.far_position(slot), (offset < counts[..., None]).flatten(-2)
-        window = everything[: self.sets, left:]
-        positions = torch.cat((far, window), dim=-1)
+        pages, listed = self.chosen.pages[row], self.chosen.live[row]
+        left, far = max(seen - self.n_local, 0), self.far_position(self.page_slots(pages))
+        live = listed.repeat_interleave(self.block, dim=-1) & (far < left)
+        window = everything[: len(far), left:]
         live = torch.cat((live, torch.ones_like(window, dtype=torch.bool)), dim=-1)
-        return row_lists(positions, live).expand(self.geometry.Hkv, -1)
+        positions = row_lists(torch.cat((far, window), dim=-1), live)
+        return positions.expand(self.geometry.Hkv, -1)
 
-    def select(self, index: Tensor) -> None:
-        chosen = self.chosen  # of the rows as they are
-        super().select(index)
-        if chosen is not None:
-            pages, counts = chosen
-            self.chosen = pages.index_select(0, index), counts.index_select(0, index)
+
+def mean_of_heaviest(keys: Tensor, mass: Tensor, k: int) -> Tensor:
+    """The mean of the k keys with most mass, (N, block, D) and (N, block) to (N, D).
+
+    Among equals the first ones. Masses are compared in float32, so that equals up to rounding are
+    ties: text that repeats itself has equal keys in the first layer, and which one wins must not
+    depend on the rounding of products, which changes with the number of rows.
+    """
+    index = top(mass.to(torch.float32), k)[1][..., None].expand(-1, -1, keys.shape[2])
+    return keys.gather(1, index).to(mass.dtype).mean(1)
 
 
 def _ranges(first: Counts, end: Counts) -> tuple[Counts, Counts]:

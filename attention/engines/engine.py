@@ -1,8 +1,7 @@
-"""The operations every engine has."""
+"""The operations every engine has, and the plain engine, the oracle of the others."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -20,6 +19,7 @@ from attention.core.kernels import (
     over_group,
     softmax,
     spread,
+    take_pages,
     top,
 )
 from attention.core.ropes import Turn, rotate
@@ -61,26 +61,28 @@ class AttentionOutput(NamedTuple):
     lse: Tensor | None = None
 
 
-class Engine(ABC):
-    """How decode queries read keys and values.
+class Engine:
+    """How decode queries read keys and values: the plain way, on every device and dtype.
 
-    All give what the plain one gives, but for the rounding of sums.
+    Scores, softmax and the sum of values come one after the other; chosen pages are copied first.
+    Other engines do some of it sooner. All give what this one gives, but for the rounding of sums.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str] = "torch"
     on_device: ClassVar[bool] = False  # whether `Layer.step` serves decode steps
 
-    @abstractmethod
-    def refusal(self, device: torch.device, dtype: torch.dtype) -> str | None:
+    def refusal(self, device: torch.device, dtype: torch.dtype) -> str | None:  # noqa: ARG002
         """Why this engine cannot work for such keys, in words after "expected"; None if it can."""
+        return None
 
-    @abstractmethod
     def attend(
         self, qkv: QKV, occupancy: Occupancy, *, probs: bool = False, lse: bool = False
     ) -> AttentionOutput:
         """One query per head over the first slots of its row; `probs` and `lse` if asked for."""
+        keys, values = (x.flatten(0, 1)[:, : occupancy.most] for x in (qkv.k, qkv.v))
+        result = _attend(qkv, keys, values, occupancy.hidden, lse)
+        return result if probs else result._replace(probs=None)
 
-    @abstractmethod
     def attend_pages(
         self, qkv: QKV, pages: Tensor, counts: Tensor, page: int, *, lse: bool = False
     ) -> AttentionOutput:
@@ -93,6 +95,11 @@ class Engine(ABC):
             pages: page numbers of each set, (B, H, U).
             counts: slots to read of each, from its first on; 0 for none, (B, H, U).
         """
+        keys, values = take_pages((qkv.k, qkv.v), pages, page)
+        hidden = torch.arange(page, device=pages.device) >= counts[..., None]
+        result = _attend(qkv, keys, values, hidden.flatten(2)[:, :, None], lse)
+        nothing = (counts == 0).all(-1)[..., None, None]
+        return result._replace(out=result.out.masked_fill(nothing, 0), probs=None)
 
     def step(
         self, counts: DeviceCounts, store: Store, q: Tensor, k: Tensor, v: Tensor, scaling: float
@@ -100,7 +107,7 @@ class Engine(ABC):
         """`attention.engines.gpu.attend` of slots; engines that are `on_device` have it."""
         raise NotImplementedError(self.name)
 
-    def ragged_prompt(  # noqa: B027
+    def ragged_prompt(
         self, q: Tensor, k: Tensor, v: Tensor, scaling: float, new: Counts
     ) -> Tensor | None:
         """Causal attention of left-padded prompts of `new` tokens, (B,), without their padding.
@@ -374,3 +381,24 @@ def page_scores(q: Tensor, summaries: Tensor) -> Tensor:
     # Of many keys logits come transposed, so heads are put together when their queries are.
     score = logits(q.to(wide).reshape(B * Hkv, -1, E), known).view(B, Hkv, H // Hkv, M, -1)
     return score.amax(3).flatten(1, 2)
+
+
+def _attend(
+    qkv: QKV, keys: Tensor, values: Tensor, hidden: Tensor | None, lse: bool
+) -> AttentionOutput:
+    """Attention to these slots of the same sets, (B * H, S, D), rather than all of them."""
+    q, queries = qkv.q, qkv.q.flatten(0, 1)
+    scores = hide(logits(queries, keys), hidden)
+    sinks = spread(qkv.sink_logits, queries)
+    probs = softmax(scores, sinks)
+    total = None
+    if lse:
+        total = torch.logsumexp(scores.to(accumulator(scores.dtype)), -1)
+        if sinks is not None:
+            total = torch.logaddexp(total, sinks[..., 0].to(total.dtype))
+        probs = probs.masked_fill(total.isneginf()[..., None], 0)  # nothing to read
+    out = torch.bmm(probs.to(values.dtype), values).view(q.shape)
+    shape = q.shape[:3]
+    return AttentionOutput(
+        out, probs.view(*shape, -1), None if total is None else total.view(shape)
+    )

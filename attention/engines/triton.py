@@ -1,22 +1,28 @@
-"""The engine for GPUs: decode steps by kernels of Triton, other forwards by torch's operations."""
+"""The engines for GPUs: decode steps by kernels of Triton or of flash-attn 2, the rest by torch."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from attention.core import devices
 from attention.core.kernels import dense, prompts_are_read
+from attention.core.step import Counts
 from attention.engines import gpu
+from attention.engines.engine import Engine
 from attention.engines.gpu import DeviceCounts, Store, choices, interpreted, unfit
-from attention.engines.torch_engine import TorchEngine
 
 _NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
+# What its kernels take without copying all keys first.
+_LARGEST_HEAD, _HEAD_MULTIPLE = 256, 8
 
 
-class TritonEngine(TorchEngine):
+class TritonEngine(Engine):
     """`Layer.step` where layers have it, see `attention.engines.gpu`; else the plain engine."""
 
     name: ClassVar[str] = "triton"
@@ -62,3 +68,62 @@ class TritonEngine(TorchEngine):
             share = 1 - torch.exp(sink_logits.to(torch.float32)[:, None] - lse)
             out = (out * share.transpose(1, 2)[..., None]).to(out.dtype)
         return out, mass
+
+
+class FlashEngine(TritonEngine):
+    """flash-attn's full attention in decode steps, and prompts of ragged rows without padding."""
+
+    name: ClassVar[str] = "flash"
+
+    def refusal(self, device: torch.device, dtype: torch.dtype) -> str | None:
+        if dtype not in (torch.float16, torch.bfloat16):
+            return f"a model in float16 or bfloat16, not {dtype}".replace("torch.", "")
+        if device.type != "cuda":
+            return f"a model on a CUDA device, not on {device}"
+        if importlib.util.find_spec("flash_attn") is None:
+            return "it installed: there is no package flash_attn"
+        try:
+            _flash_attn()
+        except (ImportError, OSError) as error:  # built for another torch or another CUDA
+            first = str(error).partition("\n")[0]
+            return f"a package flash_attn that can be imported: {first}"
+        reason = super().refusal(device, dtype)
+        return None if reason is None else f"the engine triton too, which expects {reason}"
+
+    def step(
+        self, counts: DeviceCounts, store: Store, q: Tensor, k: Tensor, v: Tensor, scaling: float
+    ) -> Tensor:
+        learns = store.position is not None or store.queries is not None
+        if store.place != "append" or learns or store.sink_logits is not None or not _fits(q):
+            return super().step(counts, store, q, k, v, scaling)
+        R = len(q)
+        # (rows, slots, H, D), views; the new token is stored behind those in use.
+        keys, values = (x[:R].transpose(1, 2) for x in (store.keys, store.values))
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        out: Tensor = _flash_attn().flash_attn_with_kvcache(
+            q, keys, values, k, v, cache_seqlens=store.lengths[:R], softmax_scale=scaling
+        )
+        return out
+
+    def ragged_prompt(
+        self, q: Tensor, k: Tensor, v: Tensor, scaling: float, new: Counts
+    ) -> Tensor | None:
+        if not _fits(q):
+            return None
+        (B, Hq, T, D), most = q.shape, int(new.max())
+        real = np.flatnonzero(np.arange(T) >= (T - new)[:, None])
+        index = devices.put(real, q.device)
+        ends = devices.put(np.append(0, new.cumsum()), q.device, torch.int32)
+        tokens = (x.transpose(1, 2).flatten(0, 1).index_select(0, index) for x in (q, k, v))
+        out = _flash_attn().flash_attn_varlen_func(
+            *tokens, ends, ends, most, most, softmax_scale=scaling, causal=True
+        )
+        return q.new_zeros(B * T, Hq, D).index_copy_(0, index, out).view(B, T, Hq, D)
+
+
+def _fits(q: Tensor) -> bool:
+    return q.shape[-1] % _HEAD_MULTIPLE == 0 and q.shape[-1] <= _LARGEST_HEAD
+
+
+def _flash_attn() -> Any:
+    return importlib.import_module("flash_attn")

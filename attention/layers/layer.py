@@ -20,7 +20,7 @@ from attention.core.kernels import accumulator, dense, group
 from attention.core.ropes import Rope
 from attention.core.slots import Slots
 from attention.core.step import Counts, Cut, DeviceStep, Step
-from attention.engines import QKV, Engine, TorchEngine, gpu
+from attention.engines import QKV, Engine, gpu
 from attention.errors import BudgetExceeded, InvalidValue
 from attention.layers import rehearsal
 
@@ -51,7 +51,7 @@ class Geometry:
     rope: Rope
     model_window: int | None = None
     sink_logits: Tensor | None = field(default=None, compare=False, repr=False)
-    engine: Engine = field(default=TorchEngine(), compare=False)
+    engine: Engine = field(default=Engine(), compare=False)
     windows: tuple[int | None, ...] = ()
 
     def __deepcopy__(self, memo: object) -> Geometry:

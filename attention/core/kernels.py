@@ -119,7 +119,7 @@ def dense(
     if not prompts_are_read():
         return q.transpose(1, 2)
     if sink_logits is not None:  # the fused kernel has no place for them
-        return dense_with_mass(q, k, v, scaling, last, None, None, sink_logits, window)[0]
+        return dense_with_mass(q, k, v, scaling, last, square, None, None, sink_logits, window)[0]
     B, Hq, T, D = q.shape
     Hkv, S = k.shape[1:3]
     # Rows and KV heads become one batch axis and the group the head axis: the keys of a group are
@@ -172,6 +172,7 @@ def dense_with_mass(
     v: Tensor,
     scaling: float,
     last: Tensor,
+    square: bool,  # noqa: ARG001 - other engines use it
     counts: Tensor | None,
     band: int | None = None,
     sink_logits: Tensor | None = None,
@@ -184,7 +185,7 @@ def dense_with_mass(
     Args:
         counts: (B or 1, T), factor of the mass a query gives, 0 or False for padding; None for 1.
         band: only queries less than this many tokens after a slot give it mass; None for all.
-        sink_logits, window: as in `dense`.
+        square, sink_logits, window: as in `dense`.
 
     Returns:
         Output (B, T, Hq, D) and mass (B, Hkv, G, S), at least float32.

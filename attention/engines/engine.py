@@ -140,24 +140,7 @@ class Engine:
         mass[:, :, : occupancy.most] += added(probs, 2)
         return out
 
-    def dense_with_mass(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scaling: float,
-        last: Tensor,
-        square: bool,  # noqa: ARG002
-        counts: Tensor | None,
-        band: int | None = None,
-        sink_logits: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """A prompt's output, and the probability that each slot received.
-
-        Args:
-            square: as in `attention.core.kernels.dense`, all others as in its `dense_with_mass`.
-        """
-        return dense_with_mass(q, k, v, scaling, last, counts, band, sink_logits)
+    dense_with_mass = staticmethod(dense_with_mass)
 
     def put(self, arriving: Sequence[tuple[Slots, Tensor | None]], at: Tensor) -> None:
         """Overwrite one slot of each row and head in several tensors of as many slots.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attention.core import devices
-from attention.core.kernels import dense, prompts_are_read
+from attention.core.kernels import dense, dense_with_mass, prompts_are_read
 from attention.core.step import Counts
 from attention.engines import gpu
 from attention.engines.engine import Engine
@@ -44,8 +44,8 @@ class TritonEngine(Engine):
             return f"a model on a CUDA device, not on {device}"
         return None if interpreted() else unfit(device)
 
+    @staticmethod
     def dense_with_mass(
-        self,
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -55,9 +55,11 @@ class TritonEngine(Engine):
         counts: Tensor | None,
         band: int | None = None,
         sink_logits: Tensor | None = None,
+        window: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        if not prompts_are_read():
-            return super().dense_with_mass(q, k, v, scaling, last, square, counts, band)
+        if window is not None or not prompts_are_read():
+            how = (band, sink_logits, window)
+            return dense_with_mass(q, k, v, scaling, last, square, counts, *how)
         out, lengths = dense(q, k, v, scaling, last, square), last[:, -1] + 1
         weights = torch.ones_like(last[:1]) if counts is None else counts
         mass, lse = choices().column_mass(

@@ -418,9 +418,8 @@ class KeepAll(Layer):
 
     def append(self, k: Tensor, v: Tensor, step: Step) -> None:
         """Write the new tokens of each row behind those held."""
-        if self.k.capacity < step.longest:
-            self.k.fit(step.longest)
-            self.v.fit(step.longest)
+        self.k.fit(step.longest)
+        self.v.fit(step.longest)
         if step.decode:
             at = step.flat(step.past, self.geometry.Hkv, self.k.capacity, "append")
             self.geometry.engine.put(((self.k, k), (self.v, v)), at)

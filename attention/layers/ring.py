@@ -55,9 +55,8 @@ class Ring(Layer):
     def write(self, k: Tensor, v: Tensor, step: Step) -> None:
         """Put the token of a decode step into its slot."""
         most, Hkv = step.occupancy(self.limit).most, self.geometry.Hkv
-        if self.k.capacity < most:
-            self.k.fit(most)
-            self.v.fit(most)
+        self.k.fit(most)
+        self.v.fit(most)
         here = step.memo(("slot", self.kind), lambda: self.slot_of(step.past))
         at = step.flat(here, Hkv, self.k.capacity, self.kind)
         self.geometry.engine.put(((self.k, k), (self.v, v)), at)

@@ -54,7 +54,9 @@ class InfLLMLayer(Choosing):
         self.sets = sets = geometry.Hkv if backend.selection == "kv_head" else 1
         # Far tokens are at true distances too; choosing is as ever.
         self.absolute = backend.far_position == "absolute"
+        # Pages of the first tokens, and slots of these that never hold one.
         self.init_pages = -(-self.n_init // self.block)
+        self.spare = self.init_pages * self.block - self.n_init
         D, wide = geometry.D, geometry.wide
         self.near_k = self.slots("near_k", (D,), limit=self.n_local)
         self.near_v = self.slots("near_v", (D,), limit=self.n_local)
@@ -66,14 +68,12 @@ class InfLLMLayer(Choosing):
         # KV heads of a set side by side: the sum over them is part of the product with the query.
         tail = (geometry.Hkv * D // sets,)
         self.means = self.slots("means", tail, heads=sets, dtype=wide, unit=self.block)
-        # The position of a query for keys at position 0.
-        self.far_end = range(self.n_local - 1, self.n_local)
 
     # Steps whose lengths are on the device
 
     @property
     def on_device(self) -> bool:  # type: ignore[override]
-        return not self.absolute and self.n_local >= -self.n_init % self.block
+        return not self.absolute and self.n_local >= self.spare
 
     def dense(self, step: Step) -> bool:
         return step.longest <= self.n_local
@@ -128,8 +128,15 @@ class InfLLMLayer(Choosing):
 
     def attend_far(self, query: Tensor, step: Step) -> tuple[AttentionOutput, int]:
         """What the query gets of far tokens, and how many it may read."""
-        engine, B, Hkv = self.geometry.engine, step.rows, self.geometry.Hkv
-        far = self.far_query(query, step)
+        g, B = self.geometry, step.rows
+
+        def turn() -> Turn:
+            """From its position to n_local - 1, for keys at position 0."""
+            start, end = step.past_tokens[:, None], range(self.n_local - 1, self.n_local)
+            return g.rope.turn_each(start, step.longest, end, query)
+
+        per_row = query.view(B, g.Hq, 1, g.D)
+        far = g.engine.rotate(per_row, step.memo("far query", turn)).view(query.shape)
         full = step.memo("full blocks", lambda: self.full_blocks(step.seen))
         if full.max() <= self.topk:
             pages, counts = step.memo("all pages", lambda: self.all_pages(step))
@@ -137,26 +144,14 @@ class InfLLMLayer(Choosing):
             pages, counts = self.choose(far, full, step)
             self.chosen = Choice(pages, counts > 0, counts)
         keys, values, slots = self.far_k.data, self.far_v.data, pages.shape[2] * self.block
-        every, each = (x.expand(B, Hkv, -1) for x in (pages, counts))
+        every, each = (x.expand(B, g.Hkv, -1) for x in (pages, counts))
         if self.absolute:
-            keys, values = (x.view(B, Hkv, slots, -1) for x in self.placed(every))
-            every = torch.arange(pages.shape[2], device=step.device).expand(B, Hkv, -1)
+            keys, values = (x.view(B, g.Hkv, slots, -1) for x in self.placed(every))
+            every = torch.arange(pages.shape[2], device=step.device).expand(B, g.Hkv, -1)
             far = query
         qkv = QKV(far, keys, values)
-        # Slots of the first pages that never hold a token.
-        spare = max(0, min(slots, self.init_pages * self.block) - self.n_init)
-        return engine.attend_pages(qkv, every, each, self.block, lse=True), slots - spare
-
-    def far_query(self, query: Tensor, step: Step) -> Tensor:
-        """The query turned from its position to n_local - 1, for keys at position 0."""
-
-        def turn() -> Turn:
-            start = step.past_tokens[:, None]
-            return self.geometry.rope.turn_each(start, step.longest, self.far_end, query)
-
-        per_row = query.view(step.rows, self.geometry.Hq, 1, self.geometry.D)
-        turned = self.geometry.engine.rotate(per_row, step.memo("far query", turn))
-        return turned.view(query.shape)
+        read = slots - max(0, min(self.spare, slots - self.n_init))
+        return g.engine.attend_pages(qkv, every, each, self.block, lse=True), read
 
     def all_pages(self, step: Step) -> tuple[Tensor, Tensor]:
         """Every page that has been begun, (1, 1, U), and the tokens on it, (B, 1, U)."""
@@ -251,30 +246,23 @@ class InfLLMLayer(Choosing):
 
     def far_slot(self, position: Counts) -> Counts:
         """Slot among the pages of a token that left the window."""
-        start = self.init_pages * self.block - self.n_init
-        return np.where(position < self.n_init, position, position + start)
+        return np.where(position < self.n_init, position, position + self.spare)
 
     def far_position(self, slot: Tensor) -> Tensor:
         """Position of the token of a slot; a slot that holds none gets one beyond all tokens."""
-        start = self.init_pages * self.block
-        nothing = torch.iinfo(torch.int64).max
-        first = slot.masked_fill(slot >= self.n_init, nothing)
-        return torch.where(slot < start, first, slot - start + self.n_init)
+        first = slot.masked_fill(slot >= self.n_init, torch.iinfo(torch.int64).max)
+        return torch.where(slot < self.n_init + self.spare, first, slot - self.spare)
 
     # Leaving the window
 
     def make_room(self, step: Step) -> None:
-        near = min(step.longest, self.n_local)
-        if self.near_k.capacity < near:
-            for slots in (self.near_k, self.near_v, self.mass):
-                slots.fit(near)
+        for slots in (self.near_k, self.near_v, self.mass):
+            slots.fit(min(step.longest, self.n_local))
         gone = step.longest - self.n_local
         if gone > 0:
             self.left_mass.fit(self.block)
-            far = step.memo("far slots", lambda: int(self.far_slot(np.array(gone - 1))) + 1)
-            if self.far_k.capacity < far:
-                for slots in (self.far_k, self.far_v):
-                    slots.fit(far)
+            for slots in (self.far_k, self.far_v):
+                slots.fit(gone + (self.spare if gone > self.n_init else 0))
             self.means.fit(max(gone - self.n_init, 1))
 
     def push_out(self, step: Step, keys: Tensor, values: Tensor, mass: Tensor) -> None:

@@ -335,13 +335,13 @@ def test_prompts_give_the_mass_of_the_plain_form(
     )
     last = (before + new - T + torch.arange(T)).clamp_min(0)
     counts, logits = torch.arange(T) >= T - new, torch.randn(4, generator=draw) if sinks else None
-    due = dense_with_mass(q, k, v, 0.3, last, counts, band, logits)
+    due = dense_with_mass(q, k, v, 0.3, last, False, counts, band, logits)
     given = ENGINES["triton"].dense_with_mass(q, k, v, 0.3, last, False, counts, band, logits)
     for mine, plain in ((given[0][counts], due[0][counts]), (given[1], due[1])):
         torch.testing.assert_close(mine, plain, atol=2e-6, rtol=1e-5)
     assert given[0].isfinite().all()  # of padding, too
     square = torch.arange(T)[None]
-    due = dense_with_mass(q, k[:, :, :T], v[:, :, :T], 0.3, square, None, band, logits)
+    due = dense_with_mass(q, k[:, :, :T], v[:, :, :T], 0.3, square, True, None, band, logits)
     plain = q, k[:, :, :T], v[:, :, :T], 0.3, square
     given = ENGINES["triton"].dense_with_mass(*plain, True, None, band, logits)
     torch.testing.assert_close(given, due, atol=2e-6, rtol=1e-5)

@@ -95,15 +95,9 @@ def spread(sink_logits: Tensor | None, q: Tensor) -> Tensor | None:
 
 
 def dense(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scaling: float,
-    last: Tensor,
-    square: bool,
-    sink_logits: Tensor | None = None,
-    window: int | None = None,
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, scaling: float, last: Tensor, square: bool,
+    sink_logits: Tensor | None = None, window: int | None = None,
+) -> Tensor:  # fmt: skip
     """Causal attention of T queries over everything held.
 
     Args:
@@ -167,17 +161,10 @@ def seen_slots(t: int, n: int, S: int, last: Tensor, window: int | None) -> tupl
 
 
 def dense_with_mass(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scaling: float,
-    last: Tensor,
-    square: bool,  # noqa: ARG001 - other engines use it
-    counts: Tensor | None,
-    band: int | None = None,
-    sink_logits: Tensor | None = None,
+    q: Tensor, k: Tensor, v: Tensor, scaling: float, last: Tensor, square: bool,  # noqa: ARG001
+    counts: Tensor | None, band: int | None = None, sink_logits: Tensor | None = None,
     window: int | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """`dense`, and the probability each slot received, summed over queries.
 
     Computed in blocks of queries so that memory stays bounded.

@@ -68,17 +68,9 @@ class CppEngine(Engine):
         return _attend(qkv, pages, None, counts, page, False, lse)
 
     def best_pages(
-        self,
-        q: Tensor,
-        summaries: Tensor,
-        competing: Occupancy,
-        k: int,
-        always: tuple[Tensor, Tensor],
-        page: int,
-        *,
-        first: int = 0,
-        narrow: bool = False,
-    ) -> tuple[Tensor, Tensor]:
+        self, q: Tensor, summaries: Tensor, competing: Occupancy, k: int,
+        always: tuple[Tensor, Tensor], page: int, *, first: int = 0, narrow: bool = False,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         (B, H, M, E), Hkv, k = q.shape, summaries.shape[1], min(k, competing.most)
         q = q.to(accumulator(summaries.dtype)).contiguous()
         if summaries.stride()[2:] != (E, 1):
@@ -136,15 +128,9 @@ class CppEngine(Engine):
         _operation(torch.float32).put(at.shape[0], at.data_ptr(), len(sources), numbers)
 
     def restamp(
-        self,
-        stamps: Slots,
-        probs: Tensor,
-        occupancy: Occupancy,
-        now: Tensor,
-        page: int,
-        how: str,
+        self, stamps: Slots, probs: Tensor, occupancy: Occupancy, now: Tensor, page: int, how: str,
         alpha: float | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         B, H, M, S = probs.shape
         probs, now = probs.contiguous(), now.to(torch.int64).contiguous()
         _operation(probs.dtype).restamp(
@@ -213,16 +199,9 @@ class CppEngine(Engine):
 
 
 def _attend(
-    qkv: QKV,
-    pages: Tensor | None,
-    occupancy: Occupancy | None,
-    counts: Tensor | None,
-    page: int,
-    probs: bool,
-    lse: bool,
-    mass: Tensor | None = None,
-    elsewhere: AttentionOutput | None = None,
-) -> AttentionOutput:
+    qkv: QKV, pages: Tensor | None, occupancy: Occupancy | None, counts: Tensor | None, page: int,
+    probs: bool, lse: bool, mass: Tensor | None = None, elsewhere: AttentionOutput | None = None,
+) -> AttentionOutput:  # fmt: skip
     q, k, v, sink_logits = qkv
     (B, H, M, D), Hkv = q.shape, k.shape[1]
     q = q.contiguous()

@@ -192,17 +192,9 @@ class Engine:
         return weight, rank
 
     def best_pages(
-        self,
-        q: Tensor,
-        summaries: Tensor,
-        competing: Occupancy,
-        k: int,
-        always: tuple[Tensor, Tensor],
-        page: int,
-        *,
-        first: int = 0,
-        narrow: bool = False,
-    ) -> tuple[Tensor, Tensor]:
+        self, q: Tensor, summaries: Tensor, competing: Occupancy, k: int,
+        always: tuple[Tensor, Tensor], page: int, *, first: int = 0, narrow: bool = False,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """The k pages worth most to each set of queries, and pages that are always read.
 
         Among equals the lower number wins. A page's worth is the largest product of its summary
@@ -250,15 +242,9 @@ class Engine:
         return turned if out is None else out.copy_(turned)
 
     def restamp(
-        self,
-        stamps: Slots,
-        probs: Tensor,
-        occupancy: Occupancy,
-        now: Tensor,
-        page: int,
-        how: str,
+        self, stamps: Slots, probs: Tensor, occupancy: Occupancy, now: Tensor, page: int, how: str,
         alpha: float | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Stamp the pages anew that score most, or above `alpha`, unless a stamp is later.
 
         A page scores the largest probability that one of its slots gets.

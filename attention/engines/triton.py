@@ -46,17 +46,10 @@ class TritonEngine(Engine):
 
     @staticmethod
     def dense_with_mass(
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scaling: float,
-        last: Tensor,
-        square: bool,
-        counts: Tensor | None,
-        band: int | None = None,
-        sink_logits: Tensor | None = None,
+        q: Tensor, k: Tensor, v: Tensor, scaling: float, last: Tensor, square: bool,
+        counts: Tensor | None, band: int | None = None, sink_logits: Tensor | None = None,
         window: int | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         if window is not None or not prompts_are_read():
             how = (band, sink_logits, window)
             return dense_with_mass(q, k, v, scaling, last, square, counts, *how)

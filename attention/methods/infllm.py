@@ -214,9 +214,9 @@ class InfLLMLayer(Choosing):
         )
         mass, N = grouped.sum(2), keys.shape[2]
         ring, left = (self.mass, past, 0), (self.left_mass, self.left(past), self.n_init)
-        for slots, end, first in (ring, left):  # what tokens had got before
+        for slots, behind, first in (ring, left):  # what tokens had got before
             size = slots.capacity
-            rows, position = _ranges(np.maximum(end - size, 0), end)
+            rows, position = _ranges(np.maximum(behind - size, 0), behind)
             before = slots.flat.index_select(0, self.flat(rows, (position - first) % size, size))
             mass.view(-1).index_add_(0, self.flat(rows, position, N), before)
         self.make_room(step)
@@ -329,7 +329,7 @@ class InfLLMLayer(Choosing):
         index = (rows[:, None] * H + np.arange(H)) * capacity + slot[:, None]
         return devices.put(index.reshape(-1), self.geometry.device)
 
-    def in_order(self, far: Tensor, near: Tensor, seen: Counts, turn: bool) -> Tensor | None:
+    def in_order(self, far: Tensor, near: Tensor, seen: Counts, turn: bool) -> Tensor:
         """Everything stored in order of position, keys roped as the model did, (B, Hkv, n, D).
 
         What left the window is turned back from position 0: equal to what the model gave but for
@@ -337,7 +337,7 @@ class InfLLMLayer(Choosing):
         """
         most, device = int(seen.max(initial=0)), far.device
         if not most:
-            return None
+            return near[:, :, :0]
         position = np.arange(most)[None]
         gone = position < self.left(seen)[:, None]
         slot = np.where(gone, self.far_slot(position), far.shape[2] + position % self.n_local)
@@ -353,8 +353,7 @@ class InfLLMLayer(Choosing):
     def tokens(self, rows: Tensor, seen: Counts) -> tuple[Tensor, Tensor]:
         parts = (self.far_k, self.near_k, self.far_v, self.near_v)
         far_k, near_k, far_v, near_v = (slots.data.index_select(0, rows) for slots in parts)
-        k, v = self.in_order(far_k, near_k, seen, True), self.in_order(far_v, near_v, seen, False)
-        return (near_k[:, :, :0], near_v[:, :, :0]) if k is None or v is None else (k, v)
+        return self.in_order(far_k, near_k, seen, True), self.in_order(far_v, near_v, seen, False)
 
     # Accounting
 

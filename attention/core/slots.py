@@ -88,9 +88,7 @@ class Slots:
 
     def fit(self, tokens: int) -> None:
         """Make room for this many tokens in every row."""
-        self.fit_slots(-(-tokens // self.unit))
-
-    def fit_slots(self, slots: int) -> None:
+        slots = -(-tokens // self.unit)
         if slots <= self.capacity:
             return
         size = max(slots, 2 * self.capacity, SMALLEST // self.unit)
@@ -128,7 +126,7 @@ class Slots:
     def replace(self, rows: Tensor, other: Slots, other_rows: Tensor) -> None:
         """Rows `rows` become copies of `other_rows` of `other`; the other rows stay as they are."""
         size = other.capacity
-        self.fit_slots(size)
+        self.fit(size * self.unit)
         self.data[rows, :, :size] = other.data[other_rows].to(self.data)
         self.data[rows, :, size:] = self.fill
 

@@ -52,7 +52,7 @@ def tiles(M: int, D: int, dtype: torch.dtype) -> Tiles:
     """Of M queries of D numbers; each size is at least 16."""
     width = power_of_two(D)
     slots = max(16, min(64, _TILE_BYTES // (width * dtype.itemsize)))
-    return Tiles(power_of_two(M), width, slots)
+    return Tiles(power_of_two(M), width, _INTERPRETED_TILE if interpreted() else slots)
 
 
 def power_of_two(n: int, least: int = 16) -> int:
@@ -315,8 +315,6 @@ def attend_splits(
     (R, Hq, _, D), Hkv, evicts = q.shape, k.shape[1], store.eviction
     H = Hkv if pages is None else pages.table.shape[1]
     M, N, capacity, tile = Hq // H, R * H, store.keys.shape[2], tiles(Hq // H, D, q.dtype)
-    if interpreted():
-        tile = tile._replace(SLOTS=_INTERPRETED_TILE)
     own = 0 if store.place in ("table", "paged") else split_count(N, capacity, tile.SLOTS, q.device)
     parts, reads, turn, first = own, None, store.turn, store.first
     if pages is not None:

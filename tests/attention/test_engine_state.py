@@ -33,7 +33,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 def slots_of(data: torch.Tensor, fill: float = 0.0) -> Slots:
     """Slots that hold this, (B, H, C, ...)."""
     slots = Slots(*data.shape[:2], data.shape[3:], dtype=data.dtype, device=DEVICE, fill=fill)
-    slots.fit_slots(data.shape[2])
+    slots.fit(data.shape[2])
     slots.data[:, :, : data.shape[2]] = data
     return slots
 

@@ -388,6 +388,7 @@ VARIANTS = (
     attention.LessIsMore(budget=16, dense_layers=0, sinks=1),
     attention.Kascade(budget=16, gqa="max"),
     attention.Kascade(budget=16, anchors=[], maps=[[0, 1], [1, 0]]),
+    attention.Quest(budget=16, page=4, dense_layers=0, rule="moments", gqa="max"),
 )
 # Models whose keys do not follow their budget alone, which a captured step does not serve.
 HOST = (
@@ -509,7 +510,7 @@ def test_a_captured_method_equals_the_plain_engine(backend: Any) -> None:
         assert sum(piece.replays for piece in both.step.graphs.pieces) >= 52
 
 
-@each(VARIANTS, 2, 9, 10, 15, 17)  # full is below
+@each(VARIANTS, 2, 9, 10, 16, 18)  # full is below
 def test_so_do_their_parameters(backend: Any) -> None:
     with captured(backend, layers=2) as both:
         both.decode(8)

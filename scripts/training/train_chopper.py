@@ -142,7 +142,7 @@ def with_states(
     read = []
     for backend, group in groups.items():
         decoded = [trace.trace for trace in group]
-        size = study.config.batch_size
+        size = study.config.rows
         states = chunk_states(loaded.model, backend, decoded, block, size, on_tokens)
         read += [dataclasses.replace(t, states=x) for t, x in zip(group, states, strict=True)]
     return read

@@ -16,12 +16,13 @@ import attention
 from attention.contract import Dropping, Evicting, Step
 from attention.testing import ContractBroken, check
 from attention.testing.checks import CHECKS
+from tests.sampling import some_slow
 
 #: Checks that controls break on purpose: they weigh or read what a method must not.
 BROKEN_ON_PURPOSE = {"noise": ["softmax", "prefill"], "duo": ["counts", "memory"]}
 
 
-@pytest.mark.parametrize("backend", FIRST, ids=str)
+@pytest.mark.parametrize("backend", some_slow(FIRST, {*range(0, len(FIRST), 3)}), ids=str)
 def test_every_shipped_method_keeps_the_contract(backend: attention.Backend) -> None:
     assert all(check(backend, skip=BROKEN_ON_PURPOSE.get(backend.name, ())).values())
 

@@ -278,6 +278,17 @@ def test_what_is_remembered_and_lost(worth: str, options: dict[str, Any], sinks:
     assert (following[3] == rows.next[3]).all()
 
 
+def test_probabilities_of_slots_count_further_logits_of_the_model() -> None:
+    rows = Case([0, 20, 39, -1], sinks=True)
+    new = rows.q, rows.k, rows.v, 0.3
+    splits = gpu.attend_splits(rows.counts, rows.store(), *new, logits=True)
+    probs = gpu.probabilities(rows.counts, splits)
+    for r, h in ((r, h) for r in range(3) for h in range(2)):
+        due = np.pad(rows.expected(r, h)[1], ((0, 0), (0, 39 - rows.seen[r])))
+        np.testing.assert_allclose(probs[r, h].numpy(), due, atol=2e-6)
+    assert (probs[3] == 0).all()
+
+
 def scrambled(x: int) -> int:
     from tests.attention.oracles.random import mix
 
@@ -304,6 +315,10 @@ def test_the_newest_of_equals_is_lost() -> None:
         evicts = gpu.Eviction(evicts.worth, following, none, rows.counts.number("few"), memory)
         rows.run(rows.store(position=again, eviction=evicts))
         assert int(again[0, 0, following[0, 0]]) == 88  # two of the three are 90 and 89
+    rows.keys[:, :, ::2] *= 0.5  # two kinds, of which each query thinks otherwise
+    evicts = gpu.Eviction("score", following, none, none, torch.zeros_like(zeros))
+    rows.run(rows.store(position=again, eviction=evicts))
+    assert len(evicts.memory[0].unique()) == 2
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -519,6 +534,13 @@ def test_so_do_their_parameters(backend: Any) -> None:
         both.decode(8)
 
 
+@each((METHODS[9], attention.InfLLM(budget=36, n_local=16, block=4, topk=2)), 0, 1)
+def test_a_choice_begins_with_the_first_token_beyond_the_budget(backend: Any) -> None:
+    with captured(backend, layers=1) as both:
+        both.leave([1])
+        both.decode(3)  # 16 tokens are read whole
+
+
 @each(HOST, 0, 1, 2)
 def test_what_needs_the_host_is_named(backend: Any) -> None:
     with (
@@ -609,6 +631,13 @@ def test_rows_cut_at_once_may_keep_other_numbers() -> None:
         both.leave([0])
         both.arrive([15], steps=12)
         both.decode(15)
+
+
+def test_three_rows_are_cut_by_a_graph_of_four_places() -> None:
+    with captured(attention.SnapKV(budget=17), layers=1) as both:
+        both.leave([0])
+        both.arrive([22, 18])
+        both.decode(6)
 
 
 def test_rows_that_come_later_are_cut_by_the_same_graph() -> None:

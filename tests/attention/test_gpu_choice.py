@@ -261,7 +261,8 @@ def ranked(numbers: Sequence[float], k: int, younger: bool = False) -> list[int]
 def tied(draw: Callable[..., Tensor], *shape: int) -> Tensor:
     """Few different numbers, both zeros among them; the last set has none above."""
     x = draw(*shape)
-    x = torch.where(x.abs() > 1.8, 1e20 * x, (2 * x).round().clamp(-1, 1) / 2)
+    # Of the bits of 0.75 the last pair that a choice looks at is 01, of the zeros 10 and 11.
+    x = torch.where(x.abs() > 1.8, 1e20 * x, (2 * x).round().clamp(-1, 1) * 0.75)
     x[..., -1, :].clamp_(max=0)
     return x
 

@@ -31,6 +31,7 @@ def rows_in(free: int, model: Any, backend: attention.Backend) -> Iterator[int]:
         patch.setattr(filling, "prompt_tokens", lambda _: 1)
         yield (rows := filling.rows_together(model, cache, options, requests))
         cache.session.room = padded(rows), filling.longest_row(options, requests)
+        assert cache.session.room[1] == 512  # of which a lag of two steps may fill the last two
         model(torch.ones(rows, 500, dtype=torch.int64), past_key_values=cache, logits_to_keep=1)
         for at in range(500, 512):
             position = torch.full((rows, 1), at)

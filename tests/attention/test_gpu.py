@@ -634,7 +634,7 @@ def test_rows_cut_at_once_may_keep_other_numbers() -> None:
 
 
 def test_three_rows_are_cut_by_a_graph_of_four_places() -> None:
-    with captured(attention.SnapKV(budget=17), layers=1) as both:
+    with captured(attention.SnapKV(budget=17, kernel=1), layers=1) as both:
         both.leave([0])
         both.arrive([22, 18])
         both.decode(6)

@@ -338,7 +338,7 @@ class Looks:
 
 
 @interpreted
-@pytest.mark.parametrize(("M", "largest"), [(1, False), (3, False), (8, True)])
+@pytest.mark.parametrize(("M", "largest"), [(1, False), (6, False), (8, True)])
 def test_the_best_slots_by_probability(M: int, largest: bool) -> None:
     lengths, k = [0, 1, 6, 7, 39], 6
     rows = Looks(lengths, M)
@@ -355,7 +355,7 @@ def test_the_best_slots_by_probability(M: int, largest: bool) -> None:
     for (r, seen), h in product(enumerate(lengths), range(2)):
         probs = rows.probs[r, h, :, :seen]
         worth = probs.amax(0) if largest else probs.sum(0)
-        expected = [*ranked(worth.tolist(), k), seen]
+        expected = [*ranked(worth.round(decimals=12).tolist(), k), seen]
         assert table[r, h, : len(expected)].tolist() == expected
         assert read[r, h] == len(expected)
 

@@ -171,7 +171,6 @@ class Compressing(Bounded):
         return out
 
     def trim(self) -> None:
-        """Free the memory of what a prompt had more than the budget."""
         for slots in self.per_slot:
             if slots.capacity > max(self.limit, int(self.stored_tokens.max())):
                 slots.resize(self.limit)

@@ -120,6 +120,8 @@ class Layer(ABC):
     keeps_all = False
     # Whether `crop` is exact for any row, however long it is.
     rewindable = False
+    # Whether all layers are cut behind the last one, and hold prompts whole until then.
+    cut_together = False
     # Whether `step` does what `decode` does in this very class by kernels: a subclass must say so
     # again. In others it calls their hooks, where its base class has any.
     on_device = False
@@ -234,11 +236,14 @@ class Layer(ABC):
         places = [(x, x.fixed, len(x.data)) for x in self.state.values() if x.fixed is not None]
         for slots, memory, _ in places:
             slots.data = memory[:rows]
-        yield
-        for slots, memory, held_rows in places:
-            if slots.data.data_ptr() != memory.data_ptr():
-                memory[:rows].copy_(slots.data)
-            slots.data, slots.fixed = memory[:held_rows], memory
+        try:
+            yield
+            for slots, memory, _ in places:
+                if slots.data.data_ptr() != memory.data_ptr():
+                    memory[:rows].copy_(slots.data)
+        finally:
+            for slots, memory, held_rows in places:
+                slots.data, slots.fixed = memory[:held_rows], memory
 
     @property
     def written(self) -> list[Tensor]:
@@ -256,6 +261,9 @@ class Layer(ABC):
     def settle(self, step: Step) -> Sequence[Cut]:  # noqa: ARG002
         """Count on the host what `step` did, and rows that are to be cut; they count as cut."""
         return ()
+
+    def trim(self) -> None:  # noqa: B027
+        """Free the memory of what a prompt had more than the budget."""
 
     def shorten(self, cut: Cut, inputs: Tensor) -> Tensor:
         """Cut P rows on the device; their positions before, (P, Hkv, S).

@@ -160,7 +160,7 @@ class Paged(Selecting):
     def overhead(self, seen: Counts) -> Counts:
         """The summaries in keys' worth."""
         pages, g = self.pages(seen), self.geometry
-        summaries = -(-pages * self.summaries.data.shape[-1] // g.D) * g.Hkv
+        summaries = -(-pages * self.summaries.width // (g.D * g.dtype.itemsize)) * g.Hkv
         return np.where(pages <= self.quota, 0, summaries)
 
     def row_bytes(self, seen: Counts) -> Counts:

@@ -33,6 +33,10 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for tag in _REFUSED.keys() & set(func.tags):
             raise HostNumber(f"{func.overloadpacket.__name__}, {_REFUSED[tag]}")
+        if func.overloadpacket.__name__.startswith("index_put") and any(
+            x is not None and x.dtype in (torch.bool, torch.uint8) for x in args[1]
+        ):
+            raise HostNumber("x[mask] = ..., for which the host waits")
         self.record.append(f"{func} {tree_map(_shape, (args, kwargs))}")
         return func(*args, **(kwargs or {}))
 
@@ -67,7 +71,10 @@ def obstacle(layer: Any) -> str | None:
     try:
         record(tokens // 2)
         before = dict(vars(twin))
+        tensors = {name: x.clone() for name, x in before.items() if isinstance(x, Tensor)}
         first = record(tokens // 2)
+        if any(not torch.equal(before[name], x) for name, x in tensors.items()):
+            return kept
         # What a step binds anew must not be read by the next one, where it would stay as it is.
         rebound += [name for name, x in vars(twin).items() if before.get(name) is not x]
         for name in rebound:

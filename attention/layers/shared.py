@@ -20,8 +20,9 @@ class SharedCompressing(Compressing):
     cut behind the last layer of a forward, so that none of that forward sees it.
     """
 
+    cut_together = True
+
     def forward(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        self.trim()
         total = (self.stored_tokens + step.new) * (step.behind > 0)
         if total.max() > self.limit:
             allowed = f"at most {self.limit} with those stored, until all layers are cut"

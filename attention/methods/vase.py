@@ -45,7 +45,7 @@ class VaSELayer(Compressing):
         position, v = (x.data.index_select(0, rows)[:, :, :S] for x in (self.position, self.v))
         seen, position, v = position[:, :, -1:] + 1, position[:, :, :-window], v[:, :, :-window]
         number = draws.mix(draws.mix(self.heads + seen) + position)
-        wait = -torch.log((number + 0.5).to(torch.float64) / (draws.WORD + 1))
+        wait = -torch.log((number.to(torch.float64) + 0.5) / (draws.WORD + 1))
         spread = v.amax(-1).to(wide) - v.amin(-1).to(wide)
         spread = spread.masked_fill(position < self.backend.sinks, float("inf"))
         prompt = torch.arange(S - window, device=k.device) < self.limit - self.room

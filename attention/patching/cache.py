@@ -444,6 +444,9 @@ class AttentionCache(StateCache):
                 before = layers[0].shorten_together(cut, step.inputs(cut), layers)
             for layer, positions in zip(layers, before, strict=True):
                 layer.before |= zip(cut.rows.tolist(), positions, strict=False)
+        if self.counts is None and cuts:
+            for layer in self.layers:
+                layer.trim()
 
     def _build(self, index: int, q: Tensor, k: Tensor, sink_logits: Tensor | None) -> Layer:
         session, (B, Hkv, _, D) = self.session, k.shape

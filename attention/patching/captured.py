@@ -27,7 +27,7 @@ from attention.errors import CompileWarning, InvalidValue
 from attention.layers.layer import Layer, fixed
 from attention.patching.attention_op import CALL, constants
 from attention.patching.cache import AttentionCache
-from attention.patching.decode_step import DecodeStep, NotCompiled, Then, probe, quiet
+from attention.patching.decode_step import TOLERANCE, DecodeStep, NotCompiled, Then, probe, quiet
 from attention.patching.program import Program
 
 # Before a capture its work runs so often as it is: libraries set themselves up in a first run.
@@ -220,8 +220,8 @@ class CapturedStep(DecodeStep):
         counts.live.zero_()  # what warms up and what is captured changes no row
         memories = [(x, x.clone()) for layer in layers for x in layer.written]
         try:
-            if fused:
-                fused = _fuses(partial(run, fused=True))
+            self.fuses = self.fuses and not (fused and not _fuses(run))
+            fused = fused and self.fuses
             graph, outputs = self.graphs.capture(work)
         except RuntimeError as error:  # torch's, where work cannot be captured
             reason = NotCompiled.because(error)
@@ -277,18 +277,22 @@ class CapturedStep(DecodeStep):
         return _Captured(graph, inputs, before, [], flat)
 
 
-def _fuses(work: Callable[[], object]) -> bool:
-    """Whether what lies between attentions could be compiled; a warning has the reason."""
+def _fuses(run: Callable[[bool], list[Tensor]]) -> bool:
+    """Whether a step compiled between attentions gives the same; else a warning has the reason."""
     try:
         with quiet():
-            work()
+            scores = run(True)[0]
+        wanted = run(False)[0]
+        gap = float((scores - wanted).abs().amax() / wanted.abs().amax())
+        if gap <= TOLERANCE.get(wanted.dtype, 0.0):
+            return True
+        reason: object = f"scores differ by {gap:.2g}"
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever tracer, code generator or compilers raise
         reason = NotCompiled.because(error)
-        warnings.warn(f"steps are captured and not compiled: {reason}", stacklevel=2)
-        return False
-    return True
+    warnings.warn(f"steps are captured and not compiled: {reason}", stacklevel=2)
+    return False
 
 
 def _copied(traces: Sequence[tuple[Tensor, ...]]) -> Sequence[tuple[Tensor, ...]]:

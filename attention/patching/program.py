@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -43,6 +42,7 @@ class Program:
         except EXPORT_ERRORS as error:
             raise NotCompiled.because(error) from error
         self._module = program.graph_module
+        self._pieces: dict[int, tuple[fx.GraphModule, dict[str, Callable[..., Any]]]] = {}
         signature, nodes = program.graph_signature, list(self._module.graph.nodes)
         for node in nodes:
             reason = _obstacle(node, model.device)
@@ -79,14 +79,17 @@ class Program:
         """
         left = iter(inputs)
         arguments = [next(left) if name is None else values[name] for name in self._names]
-        module, pieces = self._pieces if fused else (self._module, {})
+        rows = len(inputs[0])
+        if fused and rows not in self._pieces:
+            self._pieces[rows] = self._split()
+        module, pieces = self._pieces[rows] if fused else (self._module, {})
         return list(_Run(module, attend, pieces).run(*arguments))
 
-    @cached_property
-    def _pieces(self) -> tuple[fx.GraphModule, dict[str, Callable[..., Any]]]:
+    def _split(self) -> tuple[fx.GraphModule, dict[str, Callable[..., Any]]]:
         """The step as a graph of pieces, and those that are compiled, by name.
 
         Pieces of the same operations are one function: there is one for all layers that are alike.
+        Each number of rows has functions of its own, as torch compiles one for few numbers alone.
         """
         places, at = {}, 0
         for node in self._module.graph.nodes:
@@ -100,7 +103,6 @@ class Program:
         for name, piece in whole.named_children():
             assert isinstance(piece, fx.GraphModule)
             if all(node.target is not operator() for node in piece.graph.nodes):
-                # Compiled for each number of rows that it is called with.
                 compiled = torch.compile(piece, fullgraph=True, dynamic=False, options=OPTIONS)
                 pieces[name] = forms.setdefault(_form(piece.graph), compiled)
         return whole, pieces

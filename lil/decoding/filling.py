@@ -72,8 +72,11 @@ def rows_together(
     row = sum(sizes) + max(sizes) + sum(x.nbytes for x in states) + scores
     prompt = max(len(x.prompt_ids) + len(x.forced) for x in requests)
     several = min(prompt * len(requests), prompt_tokens(device))  # tokens of more than one prompt
+    # Layers that are cut together hold prompts whole until then.
+    whole = prompt if any(layer.cut_together for layer in first.layers) else 0
     copied = sum(
-        max(x.row_bytes(prompt), several * x.data.shape[1] * x.width // x.unit) for x in state
+        max(x.row_bytes(prompt), max(several, whole) * x.data.shape[1] * x.width // x.unit)
+        for x in state
     )
     prompts = 2 * copied + max(prompt, several) * _HIDDEN_SIZES * width * model.dtype.itemsize
     free = int(0.9 * devices.free_memory(device))

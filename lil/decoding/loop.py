@@ -183,19 +183,20 @@ class DecodeLoop:
             if row.calm and token not in eos:
                 row.calm -= 1
                 row.new_ids.append(token)
+                taken = token
             else:
                 busy.append(row)
-                if row.take(token) != token:  # a cue's token takes its place
-                    batch.newest[row.place] = row.new_ids[-1]
-            self._tell(row)
+                taken = row.take(token)
+                if taken != token:  # a cue's token takes its place
+                    batch.newest[row.place] = taken
+            self._tell(row, taken)
         self._check(batch, [row for row in busy if row.check_due])
         if self.acts:
             self._remember(batch, result.rows)
 
-    def _tell(self, row: Lane) -> None:
-        """Show a row's newest token to the caller's callback, without the text of an `eos`."""
+    def _tell(self, row: Lane, token: int) -> None:
+        """Show a token that a row took to the caller's callback, without the text of an `eos`."""
         if self.callbacks.token is not None:
-            token = row.new_ids[-1]
             piece = b"" if row.finish == "eos" else self.shared.table[token]
             self.callbacks.token(row.index, token, piece)
 
@@ -330,9 +331,9 @@ class DecodeLoop:
         if self.callbacks.action is not None and row.acted is not None:
             self.callbacks.action(row.index, row.acted)
         if not due.cut:  # the prompt has been read, and the cue's first token comes next
-            row.take(0)
-            self._tell(row)
-        batch.newest[row.place] = row.new_ids[-1]
+            self._tell(row, row.take(0))
+        if row.finish is None:
+            batch.newest[row.place] = row.new_ids[-1]
         leaves = due.action.dense and row.finish is None
         if leaves:
             self.dense.take_over(row, batch, batch.cache.go_dense([row.place]))

@@ -205,7 +205,7 @@ class SpeculativeLoop(DecodeLoop):
             accepted = n < planned - 1 and taken == token
             row.drafts["accepted"] += accepted
             row.drafts["rejected"] += not accepted and n < len(result.drafts[place])
-            self._tell(row)
+            self._tell(row, taken)
             last = row.finish is not None or row.due is not None or taken != token
             if last and n + 1 < planned:
                 batch.ledger.take_back(place, planned - n - 1)

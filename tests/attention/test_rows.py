@@ -96,3 +96,11 @@ def test_selecting_no_row_and_one_row_of_many(backend: attention.Backend) -> Non
         assert all(torch.equal(cache.read_positions(i)[0], read[i]) for i in range(2))
         cache.select_rows([])
         assert cache.seen.tolist() == []
+
+
+@torch.no_grad()
+def test_prompts_that_all_layers_cut_together_leave_no_memory() -> None:
+    model = tiny_model()
+    with attention.RKV(budget=18, shared=True).on(model) as cache:
+        prefill(model, cache, prompts((60, 5)))
+        assert {layer.k.capacity for layer in cache.layers} == {18}

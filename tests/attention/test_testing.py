@@ -52,6 +52,11 @@ class Counted(Evicting):
         self.steps += 1
         return self.steps
 
+    def marked(self) -> Tensor:
+        position = self.position.data.clone()
+        position[position < 0] = position[:, 0, 0].sum()
+        return position[:, :, :1]
+
     def former(self) -> Tensor:
         before, self.last = self.last, self.position.data[:, :, :1] * 1.0
         return before
@@ -68,6 +73,8 @@ class Counted(Evicting):
         (lambda _, step: torch.rand(1, device=step.device), "rand, which draws"),
         (lambda layer, _: layer.counted(), "outside `remember`"),
         (lambda layer, _: layer.former(), "outside `remember`"),
+        (lambda layer, _: layer.last.add_(1), "outside `remember`"),
+        (lambda layer, _: layer.marked(), r"x\[mask\] = "),
     ],
 )
 def test_what_a_graph_would_repeat_is_named(rule: Callable[..., Any], named: str) -> None:

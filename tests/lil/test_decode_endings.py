@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from acting_rows import fires
 from tiny_models import build_tokenizer, requests_of
 from tokenizers.processors import TemplateProcessing
 from transformers import TopKLogitsWarper
@@ -194,3 +195,12 @@ def test_tokens_come_one_by_one(qwen, tokenizer, eos, free):
         assert tuple(token for token, _ in heard[index]) == trace.new_ids
         assert b"".join(piece for _, piece in heard[index]) == b"".join(trace.text_pieces)
     assert {trace.finish for trace in traces} == {"eos", "length"}
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_a_token_that_a_verdict_drops_is_shown(left, qwen, tokenizer, free):
+    heard: list[int] = []
+    options = {"on_token": lambda _, token, piece: heard.append(token)}  # noqa: ARG005
+    detector = fires(4, cut=left)
+    (trace,) = lil.decode(qwen, tokenizer, PROMPTS[:1], detectors=[detector], **options)
+    assert (tuple(heard), trace.new_ids) == (free[0].new_ids[:4], free[0].new_ids[:left])

@@ -283,10 +283,8 @@ def stamp(
     lengths, seen, live,  # (R,): slots in use and tokens before this step
     stamps,  # (rows, H, capacity), int32
     alpha,
-    longest, position, prompts,  # as `stamps`; (R,): prompts' tokens; GAPS
     H: tl.constexpr, M: tl.constexpr, SINKS: tl.constexpr, TILE: tl.constexpr,
     SPLITS: tl.constexpr, PAGE: tl.constexpr, GQA: tl.constexpr, HALF: tl.constexpr,
-    GAPS: tl.constexpr,  # whether times between stamps are kept, and a new token has none
     PAGES: tl.constexpr, PADDED: tl.constexpr,
 ):  # fmt: skip
     """Stamp the new token, and the pages that score most or above `alpha`, with this step."""
@@ -295,7 +293,7 @@ def stamp(
     if tl.load(live + r) == 0:
         return
     slots, now = tl.load(lengths + r) + 1, tl.load(seen + r) + 1
-    page, offset = tl.program_id(1) * PAGES + tl.arange(0, PAGES), tl.arange(0, PADDED)
+    page, offset = tl.arange(0, PAGES), tl.arange(0, PADDED)
     slot = page[:, None] * PAGE + offset[None, :]
     there = (offset < PAGE)[None, :] & (slot < slots)
     pages, score = tl.cdiv(slots, PAGE), tl.zeros([PAGES], tl.float32)
@@ -309,23 +307,17 @@ def stamp(
         score = tl.maximum(score, most) if GQA == "max" else score + most
     if GQA == "mean":
         score = score / M
-    chosen = score >= alpha if GAPS else score > alpha
+    chosen = score > alpha
     if HALF:
         key, half = tl.where(page < pages, ordered(score), LOWEST), tl.maximum(pages // 2, 1)
         threshold = _kth(key, logits, page, 0, half, PAGES)
         wanted = half - tl.sum((key > threshold).to(tl.int32), 0)
         equal = key == threshold
         chosen = (key > threshold) | (equal & (tl.cumsum(equal.to(tl.int32), 0) <= wanted))
-    new, at = slot == slots - 1, n * capacity + slot
-    old = tl.load(stamps + at, mask=there & (slot < slots - 1), other=0)
-    if GAPS:
-        first = tl.maximum(tl.load(position + at, mask=there, other=0), tl.load(prompts + r))
-        old, new = tl.maximum(old, first), slot < 0
-        gap = tl.load(longest + at, mask=there & (slot < slots - 1), other=0)
-        gap = tl.where(chosen[:, None], tl.maximum(gap, now - old), gap)
-        tl.store(longest + at, gap, mask=there)
+    new = slot == slots - 1
+    old = tl.load(stamps + n * capacity + slot, mask=there & (slot < slots - 1), other=0)
     stamped = tl.where(chosen[:, None] | new, tl.maximum(old, now), old)
-    tl.store(stamps + at, stamped, mask=there)
+    tl.store(stamps + n * capacity + slot, stamped, mask=there)
 
 
 @triton.jit(do_not_specialize=["T", "S"])
@@ -504,28 +496,21 @@ def select(
 
 def restamp(
     splits: Splits, seen: Tensor, live: Tensor, stamps: Tensor, page: int, gqa: str,
-    alpha: float | None, gaps: tuple[Tensor, Tensor] | None = None,
+    alpha: float | None,
 ) -> None:  # fmt: skip
     """Stamp the new token and the pages that are needed, as `raas` does at each step.
-
-    With `gaps`, as `lazy` does: a token is new at its position, or where its prompt ends.
 
     Args:
         splits: with logits.
         seen, live: of each row before the step, int32, (R,).
         stamps: int32, (rows, H, C).
-        gaps: the longest times between stamps, like `stamps`, and prompts' tokens, int32, (R,).
     """
-    (known, constants), (_, H, C), half = _sums(splits), stamps.shape, alpha is None
+    (known, constants), (_, H, C) = _sums(splits), stamps.shape
     pages, padded = power_of_two(-(-C // page)), power_of_two(page, 1)
-    if not half:  # pages do not compete
-        pages = min(pages, max(16, _AT_ONCE // padded))
     gpu.launch(
-        stamp, (splits.sums.shape[1] * H, -(-C // (pages * page))), splits.logits, C, *known[1:],
-        splits.store.lengths, seen, live, stamps, alpha or 0.0,
-        *((None, None, None) if gaps is None else (gaps[0], splits.store.position, gaps[1])),
-        H=H, PAGE=page, GQA=gqa, HALF=half, GAPS=gaps is not None, PAGES=pages, PADDED=padded,
-        **constants,
+        stamp, (splits.sums.shape[1] * H,), splits.logits, C, *known[1:], splits.store.lengths,
+        seen, live, stamps, alpha or 0.0,
+        H=H, PAGE=page, GQA=gqa, HALF=alpha is None, PAGES=pages, PADDED=padded, **constants,
         num_warps=_warps(pages * padded),
     )  # fmt: skip
 

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -377,10 +376,6 @@ class Layer(ABC):
     def reads(self, seen: Counts) -> Counts:
         """Keys the last decode query read per query head, (B,); where heads differ, the most."""
         return self.kept(seen)
-
-    def reads_mean(self, seen: Counts) -> npt.NDArray[np.float64]:
-        """The mean of `reads` over query heads, (B,)."""
-        return self.reads(seen).astype(np.float64)
 
     def cost(self, seen: Counts) -> Counts:
         """Keys the last decode step read, summed over KV heads, index structures included."""

@@ -16,13 +16,10 @@ from tests.attention.zoo import animal
 
 #: What each method takes; what is in WRONG is changed in it.
 RIGHT: dict[str, dict[str, Any]] = {
-    "adamas": {"budget": 8},
     "noise": {},
     "full": {},
-    "gkv": {"budget": 24},
     "h2o": {"budget": 8},
     "infllm": {"budget": 64},
-    "lazy": {"budget": 16},
     "kascade": {"budget": 8},
     "lessismore": {"budget": 8},
     "oracle": {"budget": 8},
@@ -33,19 +30,11 @@ RIGHT: dict[str, dict[str, Any]] = {
     "sink": {"budget": 8},
     "snapkv": {"budget": 16},
     "tova": {"budget": 8},
-    "vase": {"budget": 16},
     "window": {"budget": 8},
-    "caote": {"budget": 16},
-    "duo": {"budget": 16, "pattern": [[0.5, 1]]},
 }
 #: The last parameter of each is the one that the message names.
 WRONG: dict[str, tuple[dict[str, Any], ...]] = {
-    "adamas": ({"budget": 0}, {"threshold_q": 0}, {"threshold_k": -1.0}, {"gqa": "min"}),
     "noise": ({"noise": 0}, {"noise": -1.0}, {"noise": True}, {"seed": -1}),
-    "gkv": (
-        *({"budget": 21, "window": 16}, {"window": 0}, {"mix": 1.1}, {"alpha": -0.1}),
-        *({"threshold": -1.1}, {"gqa": "query_head"}),
-    ),
     "h2o": (
         *({"budget": 1}, {"budget": "8"}, {"heavy": 8}, {"heavy": -1}, {"gqa": "median"}),
         *({"gqa": "kv_head"}, {"score_from_prefill": 0}, {"dense_layers": -1}, {"keep_prompt": 1}),
@@ -54,10 +43,6 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
         *({"budget": 15}, {"block": 0}, {"n_local": 0}, {"repr_topk": 0}, {"n_init": 1.5}),
         *({"n_local": 40, "budget": 64}, {"topk": 99, "budget": 64}, {"selection": "head"}),
         {"far_position": "true"},
-    ),
-    "lazy": (
-        *({"budget": 3, "window": 0}, {"window": 8, "budget": 16}, {"window": 0}, {"alpha": 0}),
-        *({"alpha": 1.5}, {"gqa": "query_head"}),
     ),
     "kascade": (
         *({"budget": 0}, {"gqa": "query_head"}, {"anchors": "0"}, {"anchors": [-1]}),
@@ -102,15 +87,6 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "snapkv": ({"budget": 3}, {"window": 12}, {"window": 0}, {"kernel": 2}, {"gqa": "query_head"}),
     "tova": ({"budget": 1}, {"budget": "8"}),
-    "duo": (
-        *({"budget": 0}, {"sinks": 16}, {"sparsity": 1.1}, {"threshold": -1}, {"pattern": []}),
-        *({"pattern": x} for x in ([1.0], [[1], [1, 0]], [[float("nan")]], "no such file", 3)),
-    ),
-    "caote": ({"budget": 3}, {"kernel": 2}, {"fast": 1}),
-    "vase": (
-        *({"budget": 3}, {"window": 12}, {"window": 0}, {"sinks": -1}, {"kernel": 2}),
-        *({"gqa": "query_head"}, {"seed": 0.5}),
-    ),
     "window": ({"budget": 0}, {"budget": 2.0}, {"budget": True}),
 }
 

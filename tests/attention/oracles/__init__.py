@@ -6,16 +6,11 @@ at a time and recomputes from a list of slots, so that it can be compared with t
 
 from __future__ import annotations
 
-from .adamas import AdamasLayer
-from .caote import CAOTELayer
-from .duo import DuoLayer
 from .full import FullLayer
-from .gkv import GKVLayer
 from .h2o import H2OLayer
 from .infllm import InfLLMLayer
 from .kascade import KascadeLayer
 from .layer import Layer, Slot
-from .lazy import LazyLayer
 from .lessismore import LessIsMoreLayer
 from .naive_model import NaiveModel, rope_table
 from .noise import NoiseLayer
@@ -27,7 +22,6 @@ from .rkv_buffer import RKVBufferLayer
 from .sink import SinkLayer
 from .snapkv import SnapKVLayer
 from .tova import TOVALayer
-from .vase import VaSELayer
 from .window import WindowLayer
 
 METHODS: dict[str, type[Layer]] = {
@@ -44,12 +38,6 @@ METHODS: dict[str, type[Layer]] = {
     "rkv": RKVBufferLayer,
     "snapkv": SnapKVLayer,
     "noise": NoiseLayer,
-    "caote": CAOTELayer,
-    "adamas": AdamasLayer,
-    "vase": VaSELayer,
-    "gkv": GKVLayer,
-    "lazy": LazyLayer,
-    "duo": DuoLayer,
     "lessismore": LessIsMoreLayer,
     "kascade": KascadeLayer,
 }

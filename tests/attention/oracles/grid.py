@@ -92,30 +92,9 @@ KEPT_PROMPTS: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("snapkv", {"budget": 60}, 50),
     ("rkv", {"budget": 40}, 11),
     ("rkv", {"budget": 40, "window": 2, "mix": 0.9}, 20),
-    ("caote", {"budget": 40}, 20),
-    ("vase", {"budget": 40}, 20),
-    ("gkv", {"budget": 60, "window": 4}, 40),
-    ("lazy", {"budget": 40, "alpha": 0.02}, 20),
-    ("duo", {"budget": 40, "sinks": 3, "threshold": 0.4}, 20),
 )
 # Last, so that the cases of the others stay what they were.
 LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("caote", {"budget": 4, "kernel": 1}),
-    ("caote", {"budget": 5}),
-    ("caote", {"budget": 33}),
-    ("caote", {"budget": 32, "fast": True}),
-    ("caote", {"budget": 32, "window": 1, "kernel": 1, "gqa": "max"}),
-    *(("vase", {"budget": b}) for b in (4, 5, 12, 33)),
-    ("vase", {"budget": 32, "kernel": 1, "seed": 9, "sinks": 0}),
-    ("vase", {"budget": 24, "window": 3, "gqa": "max"}),
-    *(("gkv", {"budget": b}) for b in (22, 23, 33)),
-    ("gkv", {"budget": 32, "window": 4, "alpha": 0.0}),
-    ("gkv", {"budget": 24, "window": 2, "mix": 1.0, "alpha": 1.0}),
-    ("gkv", {"budget": 24, "window": 2, "mix": 0.0, "gqa": "mean"}),
-    ("gkv", {"budget": 24, "window": 3, "threshold": -0.3, "gqa": "sum"}),
-    ("lazy", {"budget": 32, "alpha": 0.02}),
-    ("lazy", {"budget": 32, "alpha": 0.05, "gqa": "mean"}),
-    ("lazy", {"budget": 24, "alpha": 0.03, "window": 3}),
     *(
         ("quest", {"budget": 24, "page": 4, "dense_layers": 0, "rule": "moments"} | more)
         for more in (
@@ -123,14 +102,7 @@ LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
             {"gqa": "query_head", "spread": "coordinate", "factor": 1.0},
         )
     ),
-    ("duo", {"budget": 1, "threshold": 0.7}),
-    ("duo", {"budget": 16}),
-    ("duo", {"budget": 33, "sparsity": 0.25}),
-    ("duo", {"budget": 16, "sinks": 0, "sparsity": 0.5}),
-    ("duo", {"budget": 24, "sinks": 9, "sparsity": 0.75}),
 )
-# Of two layers of up to four heads.
-GATES = ((0.2, 0.9, 0.5, 0.5), (0.6, 0.1, 0.5, 0.7))
 # Choices that layers share, on four layers or so many.
 SHARED: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("lessismore", {"budget": 16}, 4),
@@ -145,8 +117,8 @@ SHARED: tuple[tuple[str, dict[str, Any], int], ...] = (
 DTYPES = (torch.float32, torch.float64)
 SHORT = 12
 # Of 200 steps one is a coin flip: oracle and tova decide anew between tiny probabilities at every
-# step, and a token that comes twice has values of equal ranges in vase.
-FEWER_STEPS = {"oracle": 80, "tova": 80, "vase": 45}
+# step.
+FEWER_STEPS = {"oracle": 80, "tova": 80}
 PROMPTS = (37, 80, 5)  # longer than every budget, in between, and shorter than most
 
 
@@ -163,9 +135,7 @@ class Variant:
 
 
 def sharp(method: str, prompt: int, layers: int = 2, **params: Any) -> Variant:
-    # A coordinate of each key may lie near a threshold.
-    steps = 80 if method == "adamas" else STEPS
-    return Variant(method, tuple(params.items()), layers, sharp=1.5, prompt=prompt, steps=steps)
+    return Variant(method, tuple(params.items()), layers, sharp=1.5, prompt=prompt)
 
 
 # Last, so that the cases of the others stay what they were.
@@ -179,10 +149,6 @@ LAST = (
     sharp("random", 16, budget=48, every=6, keep_prompt=True, prefix=8),
     sharp("random", 16, budget=48, every=6, keep_prompt=True, prefix=100),
     sharp("random", 80, budget=32, every=8, sinks=0, recent=1, seed=7),
-    sharp("adamas", 5, 4, budget=16, threshold_q=1.0, threshold_k=1.0),
-    sharp("adamas", 5, 4, budget=16, threshold_q=0.8, threshold_k=1.2, gqa="query_head"),
-    sharp("adamas", 5, 4, budget=16, dense_layers=0, gqa="sum"),
-    sharp("adamas", 37, 4, budget=1, dense_layers=1, threshold_q=1.0, threshold_k=1.0),
 )
 
 
@@ -291,12 +257,11 @@ def short(case: Case) -> Case:
 
 def case(v: Variant, i: int, family: str, heads: tuple[int, int], dtype: torch.dtype) -> Case:
     prompt = PROMPTS[i % len(PROMPTS)] if v.prompt is None else v.prompt
-    pattern = tuple(row[: heads[1]] for row in GATES)
     return Case(
         family,
         heads,
         v.method,
-        (*v.params, ("pattern", pattern)) if v.method == "duo" else v.params,
+        v.params,
         dtype,
         layers=v.layers,
         prompt=prompt,

@@ -154,74 +154,6 @@ def snapkv(draw: Draw, **fixed: Any) -> attention.Backend:
 
 
 @st.composite
-def caote(draw: Draw) -> attention.Backend:
-    base = draw(snapkv()).params()
-    return attention.CAOTE(**base, fast=draw(st.booleans()))
-
-
-@st.composite
-def adamas(draw: Draw) -> attention.Backend:
-    gqa = draw(st.sampled_from((*REDUCTIONS, "query_head")))
-    edges = {f"threshold_{x}": draw(st.sampled_from((0.5, 1.0, 10.0))) for x in "qk"}
-    return attention.Adamas(budget=draw(budgets(1)), gqa=gqa, dense_layers=0, **edges)
-
-
-@st.composite
-def vase(draw: Draw) -> attention.Backend:
-    budget = draw(budgets(4))
-    return attention.VaSE(
-        budget=budget,
-        window=draw(st.none() | st.integers(1, budget - budget // 4 - 1)),
-        sinks=draw(st.integers(0, 6)),
-        kernel=draw(st.sampled_from((1, 3, 5))),
-        gqa=draw(st.sampled_from(REDUCTIONS)),
-        seed=draw(st.integers(-1, 1 << 33)),
-    )
-
-
-@st.composite
-def gkv(draw: Draw, **fixed: Any) -> attention.Backend:
-    budget = draw(budgets(4))
-    drawn = {
-        "window": draw(st.integers(1, budget - budget // 4 - 1)),
-        "mix": draw(st.sampled_from((0.0, 0.5, 1.0))),
-        "alpha": draw(st.sampled_from((0.0, 0.8, 1.0))),
-        "threshold": draw(st.sampled_from((-0.5, 0.1, 0.5))),
-        "gqa": draw(st.sampled_from(REDUCTIONS)),
-    }
-    return attention.GKV(budget=budget, **(drawn | fixed))
-
-
-@st.composite
-def lazy(draw: Draw) -> attention.Backend:
-    budget = draw(budgets(4))
-    return attention.Lazy(
-        budget=budget,
-        window=draw(st.none() | st.integers(1, (budget - 1) // 2)),
-        alpha=draw(st.sampled_from((1e-4, 0.03, 0.2))),
-        gqa=draw(st.sampled_from(REDUCTIONS)),
-    )
-
-
-@st.composite
-def duo(draw: Draw) -> attention.Backend:
-    """Gates for three layers of three KV heads; `of_shape` leaves those of a model."""
-    gate = st.sampled_from((0.0, 0.3, 0.5, 1.0))
-    rows = st.lists(gate, min_size=3, max_size=3)
-    pattern = draw(st.lists(rows, min_size=3, max_size=3))
-    sinks, sparsity = draw(st.integers(0, 5)), draw(st.none() | st.sampled_from((0.0, 0.5, 1.0)))
-    budget = draw(budgets(sinks + 1))
-    return attention.Duo(budget=budget, sinks=sinks, sparsity=sparsity, pattern=pattern)
-
-
-def of_shape(backend: Any, layers: int, heads: int) -> Any:
-    """The same method for a model of this shape."""
-    if backend.name != "duo":
-        return backend
-    return replace(backend, pattern=[row[:heads] for row in backend.pattern[:layers]])
-
-
-@st.composite
 def noise(draw: Draw) -> attention.Backend:
     noise, seed = draw(st.sampled_from((1e-3, 0.25, 1.0))), draw(st.integers(0, 1 << 33))
     return attention.Noise(noise=noise, seed=seed)
@@ -252,10 +184,6 @@ def least_room(backend: attention.Backend) -> int:
         "tova": lambda: 2,
         "snapkv": lambda: 4 if b.window == min(32, b.budget // 4) else _beside(b.window),
         "rkv": lambda: b.window + b.buffer + 1 if b.buffer else _beside(b.window),
-        "caote": lambda: least["snapkv"](),
-        "vase": lambda: 4 if b.window == min(64, b.budget // 4) else _beside(b.window),
-        "gkv": lambda: _beside(b.window),
-        "lazy": lambda: 4 if b.window == min(128, b.budget // 4) else 2 * b.window + 1,
     }
     return least.get(b.name, lambda: 1)()
 
@@ -281,18 +209,12 @@ BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
     "raas": raas,
     "rkv": partial(keeping, rkv),
     "snapkv": partial(keeping, snapkv),
-    "vase": partial(keeping, vase),
-    "gkv": partial(keeping, gkv),
-    "lazy": partial(keeping, lazy),
     "noise": noise,
-    "caote": partial(keeping, caote),
-    "adamas": adamas,
-    "duo": partial(keeping, duo),
     "lessismore": lessismore,
     "kascade": kascade,
 }
 METHODS = tuple(BACKENDS)
 # Outputs of the others are the softmax over what is read, and nothing else.
 NOISELESS = tuple(x for x in METHODS if x != "noise")
-KEEP_ALL = ("full", "quest", "infllm", "oracle", "noise", "adamas", "lessismore", "kascade")
+KEEP_ALL = ("full", "quest", "infllm", "oracle", "noise", "lessismore", "kascade")
 EVICTING = tuple(x for x in METHODS if x not in KEEP_ALL)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 import attention
-from properties.backends import BACKENDS, Draw, least_room, of_shape
+from properties.backends import BACKENDS, Draw, least_room
 from properties.feeding import Shape, Text, text
 
 
@@ -113,8 +113,7 @@ def cases(
     whole = draw(st.booleans())
     widths = (max(lengths),) if whole else draw(chunks(max(lengths), least_chunk))
     drawn = draw(shapes() if shape is None else shape)
-    if reveal or (chosen.name == "adamas" and drawn.D == 6):  # it needs a power of two
-        drawn = replace(drawn, D=64 if reveal else 8)
+    drawn = replace(drawn, D=64) if reveal else drawn
     if layers is not None:
         drawn = replace(drawn, layers=draw(layers))
     elif chosen.name in ("lessismore", "kascade"):  # alone a layer reads everything
@@ -122,7 +121,7 @@ def cases(
     # The simplest case of all always comes first; in a small run it would be most of it.
     seed = draw(st.integers(0, 999).filter(bool))
     return Case(
-        backend=of_shape(chosen, drawn.layers, drawn.Hkv),
+        backend=chosen,
         shape=drawn,
         forwards=columns(lengths, widths),
         steps=draw(st.integers(1, steps)),

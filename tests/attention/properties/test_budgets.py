@@ -22,8 +22,7 @@ from properties.cases import Case, cases, each
 from properties.feeding import Session, Shape, session
 from properties.holding import holds
 
-# The retrieval heads of duo read all; its oracle has its positions.
-BUDGETED = tuple(x for x in METHODS if x not in ("full", "noise", "duo"))
+BUDGETED = tuple(x for x in METHODS if x not in ("full", "noise"))
 
 
 def support(out: Tensor) -> list[list[list[int]]]:
@@ -80,8 +79,6 @@ def entries(backend: attention.Backend, n: int) -> int:
         return full if full > p.topk else 0
     if backend.name == "kascade":
         return n if n > backend.budget else 0
-    if backend.name == "adamas":  # 2 of the 64 bits of each coordinate
-        return -(-n // 32) if n > backend.budget else 0
     return 0
 
 
@@ -130,7 +127,7 @@ def test_counts_are_true(case: Case) -> None:
                                 extra = allowed[i][h] - set(tokens)
                                 assert set(tokens) <= allowed[i][h]
                                 # Those that lose a token only when the next one comes.
-                                late = b.name in ("sink", "window", "duo")
+                                late = b.name in ("sink", "window")
                                 assert b.name not in EVICTING or len(extra) <= late
                 assert whole.read_max == stats.read_max.max()
             kept = [s.kept(i) for i in range(shape.layers)]

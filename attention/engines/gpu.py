@@ -377,7 +377,7 @@ def join_splits(counts: DeviceCounts, splits: Splits) -> Tensor:
 
 
 def probabilities(counts: DeviceCounts, splits: Splits) -> Tensor:
-    """What each slot gets of each query, float32, (R, H, M, C): 0 where nothing is held."""
+    """What each slot gets of each query, float32, (R, H, M, C): 0 in empty slots."""
     store, logits = splits.store, splits.logits
     assert logits is not None
     (R, H, M, C), sinks = logits.shape, store.sink_logits

@@ -137,7 +137,7 @@ class Layer(ABC):
         self.state: dict[str, Slots] = {}
         # What the last `step` left on the device, for `settle`.
         self.traces: tuple[Tensor, ...] = ()
-        # Positions that rows held before the last step cut them, (Hkv, S), by row.
+        # Positions that rows stored before the last step cut them, (Hkv, S), by row.
         self.before: dict[int, Tensor] = {}
         # Where the state lies, while it lies where captured steps look for it.
         self.store: gpu.Store | None = None

@@ -88,5 +88,5 @@ def test_what_a_graph_would_repeat_is_named(rule: Callable[..., Any], named: str
         layer_class = Ruled
         budget: int
 
-    said = check(Backend(budget=16), skip=CHECKS.keys() - {"device"})["device"]
-    assert re.search(named, said), said
+    report = check(Backend(budget=16), skip=CHECKS.keys() - {"device"})["device"]
+    assert re.search(named, report), report

@@ -19,6 +19,7 @@ from lil import detectors, thinking
 from lil.serving.ending import Ending, Limits, Words
 from lil.serving.values import Stopping
 from lil.trace import Trace
+from tests.sampling import some_slow
 
 LOOP = [b"we ", b"try ", b"again", b".\n"] * 300
 END = b"</think>"
@@ -152,7 +153,7 @@ def ending_at(tokenizer: Any, ids: Sequence[int], at: int) -> tuple[list[bytes],
     return table, list(ids).index(ids[at])
 
 
-@pytest.mark.parametrize("region", [None, "output", "thinking"])
+@pytest.mark.parametrize("region", some_slow(["thinking", None, "output"], 1))
 def test_live_is_replayed_wherever_it_looks(qwen: Any, tokenizer: Any, region: str | None) -> None:
     budget = lil.Budget(30, region=region)
     fired = 0

@@ -15,6 +15,7 @@ import attention
 import lil
 from attention.errors import InvalidValue
 from lil.detectors import Answer, Regenerate
+from tests.sampling import some_slow
 
 SWITCH = 24
 STRETCH: dict[str, Any] = {"rope_theta": 10_000.0, "original_max_position_embeddings": SWITCH}
@@ -63,7 +64,7 @@ def decoded(model: Any, tokenizer: Any, prompts: Any, **more: Any) -> list[list[
     return [list(trace.new_ids) for trace in traces]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_slow(["dynamic", "longrope", "phi3", "yarn", "llama3"], 2))
 def test_a_text_across_the_switch_is_the_models_own_alone_or_batched(
     kind: str, tokenizer: Any
 ) -> None:

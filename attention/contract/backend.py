@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from attention.errors import InvalidValue, check_flag, check_int
+from attention.errors import InvalidValue, check_choice, check_flag, check_int
 from attention.identity import named
 from attention.layers.layer import Geometry, KeepAll, Layer
 from attention.layers.sliding import SlidingLayer
@@ -38,6 +38,7 @@ class Backend(ABC):
             nothing but chance.
         version: raised where the same parameters give other tokens than before.
         least_budget: the smallest budget.
+        choices: the values of parameters that are one of a few texts.
         aliases: parameters that say the same, in groups: a later one takes the others' place.
         layer_class: state of a sparsified layer, made as layer_class(geometry, backend). A method
             whose parameters choose among classes answers `layer`, and names here one that can do
@@ -54,6 +55,7 @@ class Backend(ABC):
     role: ClassVar[Literal["method", "control", "null"]] = "method"
     version: ClassVar[int] = 1
     least_budget: ClassVar[int] = 1
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {}
     aliases: ClassVar[Aliases] = ()
     layer_class: ClassVar[type[Layer]]
     budget: int | None
@@ -71,6 +73,8 @@ class Backend(ABC):
         if self.budget is not None and self.budget > MOST_TOKENS:
             raise InvalidValue("budget", self.budget, f"at most {MOST_TOKENS} tokens")
         check_int("dense_layers", self.dense_layers, 0)
+        for name, texts in self.choices.items():
+            check_choice(name, getattr(self, name), texts)
 
     def _resolve(self, name: str, value: Any) -> None:
         """Put the value in force in the place of a parameter, while the backend is made."""

@@ -18,7 +18,6 @@ from attention.contract import (
     InvalidValue,
     Layer,
     Step,
-    check_choice,
     check_flag,
     check_int,
     devices,
@@ -26,8 +25,6 @@ from attention.contract import (
     gpu,
     over_group,
 )
-
-GQA = ("sum", "mean", "max", "query_head")
 
 
 class H2OLayer(Evicting):
@@ -134,8 +131,8 @@ class H2O(Dropping):
     name: ClassVar[str] = "h2o"
     source: ClassVar[str] = "H2O: heavy hitters and the newest tokens (arXiv 2306.14048)"
     layer_class = H2OLayer
+    choices: ClassVar = {"gqa": ("sum", "mean", "max", "query_head")}
     least_budget: ClassVar[int] = 2
-    budget: int
     heavy: int = AUTO
     gqa: str = "sum"
     score_from_prefill: bool = True
@@ -148,7 +145,6 @@ class H2O(Dropping):
         allowed = f"an integer from 0 to budget - 1 = {self.budget - 1}"
         if check_int("heavy", self.heavy, 0, allowed) >= self.budget:
             raise InvalidValue("heavy", self.heavy, allowed)
-        check_choice("gqa", self.gqa, GQA)
         check_flag("score_from_prefill", self.score_from_prefill)
 
     def layer(self, geometry: Geometry) -> Layer:

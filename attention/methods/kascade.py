@@ -21,12 +21,9 @@ from attention.contract import (
     Likeliest,
     Reading,
     Step,
-    check_choice,
     check_ints,
     gpu,
 )
-
-GQA = ("sum", "mean", "max")
 
 
 class AnchorLayer(Likeliest):
@@ -94,6 +91,7 @@ class Kascade(Backend):
     name: ClassVar[str] = "kascade"
     source: ClassVar[str] = "Kascade: anchor layers choose for those behind (arXiv 2512.16391)"
     layer_class = AnchorLayer
+    choices: ClassVar = {"gqa": ("sum", "mean", "max")}
     budget: int
     anchors: Sequence[int] | None = None
     maps: Sequence[Sequence[int]] | None = None
@@ -101,7 +99,6 @@ class Kascade(Backend):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("gqa", self.gqa, GQA)
         if self.anchors is not None:
             self._resolve("anchors", check_ints("anchors", self.anchors, 0))
         if self.maps is not None:

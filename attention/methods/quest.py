@@ -14,14 +14,11 @@ from attention.contract import (
     InvalidValue,
     Layer,
     Paged,
-    check_choice,
     check_number,
     check_pages,
     fixed,
     gpu,
 )
-
-GQA = ("sum", "mean", "max", "query_head")
 
 
 class QuestLayer(Paged):
@@ -122,6 +119,11 @@ class Quest(Backend):
     name: ClassVar[str] = "quest"
     source: ClassVar[str] = "Quest: pages by an upper bound of q.k (arXiv 2406.10774)"
     layer_class = QuestLayer
+    choices: ClassVar = {
+        "gqa": ("sum", "mean", "max", "query_head"),
+        "rule": ("bounds", "moments"),
+        "spread": ("norm", "coordinate"),
+    }
     budget: int
     page: int = 16
     dense_layers: int = 2
@@ -134,10 +136,7 @@ class Quest(Backend):
     def __post_init__(self) -> None:
         check_pages(self.budget, self.page)
         super().__post_init__()
-        check_choice("gqa", self.gqa, GQA)
-        check_choice("rule", self.rule, ("bounds", "moments"))
         check_number("factor", self.factor, "a number of at least 0", least=0)
-        check_choice("spread", self.spread, ("norm", "coordinate"))
         for name, default in (("factor", 0.5), ("spread", "norm")):
             if self.rule == "bounds" and getattr(self, name) != default:
                 raise InvalidValue(name, getattr(self, name), 'nothing, without rule="moments"')

@@ -19,15 +19,12 @@ from attention.contract import (
     Geometry,
     Slots,
     Step,
-    check_choice,
     check_pages,
     check_share,
     fixed,
     gpu,
     group,
 )
-
-GQA = ("sum", "mean", "max")
 
 
 class RaaSLayer(Compressing):
@@ -133,7 +130,7 @@ class RaaS(Dropping):
     name: ClassVar[str] = "raas"
     source: ClassVar[str] = "RaaS: pages by when they were last needed (arXiv 2502.11147)"
     layer_class = RaaSLayer
-    budget: int
+    choices: ClassVar = {"gqa": ("sum", "mean", "max")}
     page: int = 16
     alpha: float | None = None
     keep_prompt: bool = True
@@ -144,4 +141,3 @@ class RaaS(Dropping):
         super().__post_init__()
         if self.alpha is not None:
             check_share("alpha", self.alpha)
-        check_choice("gqa", self.gqa, GQA)

@@ -16,7 +16,6 @@ from attention.contract import (
     Layer,
     SharedCompressing,
     added,
-    check_choice,
     check_flag,
     check_int,
     check_share,
@@ -25,8 +24,6 @@ from attention.contract import (
     over_group,
     softmax,
 )
-
-GQA = ("max", "mean")
 
 
 class RKVLayer(Compressing):
@@ -103,7 +100,7 @@ class RKV(Dropping):
     name: ClassVar[str] = "rkv"
     source: ClassVar[str] = "R-KV: attention minus redundancy of keys (arXiv 2505.24133)"
     layer_class = RKVLayer
-    budget: int
+    choices: ClassVar = {"gqa": ("max", "mean")}
     window: int = 8
     mix: float = 0.1
     kernel: int = 7
@@ -119,7 +116,6 @@ class RKV(Dropping):
         check_share("threshold", self.threshold)
         if check_int("kernel", self.kernel, 1) % 2 == 0:
             raise InvalidValue("kernel", self.kernel, "an odd integer")
-        check_choice("gqa", self.gqa, GQA)
         check_flag("shared", self.shared)
 
     def layer(self, geometry: Geometry) -> Layer:

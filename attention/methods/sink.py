@@ -18,14 +18,11 @@ from attention.contract import (
     Ring,
     Step,
     Turn,
-    check_choice,
     check_int,
     check_prompt,
     devices,
     gpu,
 )
-
-POSITIONS = ("cache", "absolute")
 
 
 class SinkLayer(Ring):
@@ -40,9 +37,8 @@ class SinkLayer(Ring):
         self.most_sinks = self.limit - 1 if self.keeps_prompt else backend.sinks
         self.turns = backend.turns_keys
         # Sink keys as the model roped them: turning these anew each step leaves no error behind.
-        self.first = (
-            self.slots("first", (geometry.D,), limit=self.most_sinks) if self.turns else None
-        )
+        size = (geometry.D,)
+        self.first = self.slots("first", size, limit=self.most_sinks) if self.turns else None
 
     def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
         self.first_as_roped(range(len(self.sinks)))
@@ -130,11 +126,9 @@ class SinkLayer(Ring):
         if not self.keeps_prompt:
             engine.rotate(sinks, turn, there)
             return
-        own = step.memo(
-            "sinks", lambda: step.tensor(np.arange(most) < self.sinks[:, None])[:, None, :, None]
-        )
+        own = step.memo("sinks", lambda: step.tensor(np.arange(most) < self.sinks[:, None]))
         # Behind a row's own sinks its window begins.
-        there.copy_(torch.where(own, engine.rotate(sinks, turn), there))
+        there.copy_(torch.where(own[:, None, :, None], engine.rotate(sinks, turn), there))
 
     def replace(self, rows: Tensor, source: Layer, source_rows: Tensor) -> None:
         super().replace(rows, source, source_rows)
@@ -167,7 +161,7 @@ class Sink(Dropping):
     name: ClassVar[str] = "sink"
     source: ClassVar[str] = "StreamingLLM: first tokens and a window (arXiv 2309.17453)"
     layer_class = SinkLayer
-    budget: int
+    choices: ClassVar = {"positions": ("cache", "absolute")}
     sinks: int = 4
     positions: str = "cache"
 
@@ -175,7 +169,6 @@ class Sink(Dropping):
         super().__post_init__()
         check_int("sinks", self.sinks, 0)
         check_int("budget", self.budget, self.sinks + 1, f"an integer above sinks = {self.sinks}")
-        check_choice("positions", self.positions, POSITIONS)
 
     @property
     def turns_keys(self) -> bool:

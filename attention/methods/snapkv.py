@@ -16,15 +16,12 @@ from attention.contract import (
     InvalidValue,
     Layer,
     added,
-    check_choice,
     check_int,
     check_window,
     newest_logits,
     over_group,
     softmax,
 )
-
-GQA = ("sum", "mean", "max")
 
 
 class SnapKVLayer(Compressing):
@@ -76,8 +73,8 @@ class SnapKV(Dropping):
     name: ClassVar[str] = "snapkv"
     source: ClassVar[str] = "SnapKV in decode: what the newest queries attend to (arXiv 2404.14469)"
     layer_class: ClassVar[type[Layer]] = SnapKVLayer
+    choices: ClassVar = {"gqa": ("sum", "mean", "max")}
     least_budget: ClassVar[int] = 4
-    budget: int
     window: int = AUTO
     kernel: int = 5
     gqa: str = "sum"
@@ -89,4 +86,3 @@ class SnapKV(Dropping):
         check_window(self.budget, self.window)
         if check_int("kernel", self.kernel, 1) % 2 == 0:
             raise InvalidValue("kernel", self.kernel, "an odd integer")
-        check_choice("gqa", self.gqa, GQA)

@@ -24,7 +24,6 @@ class Window(Dropping):
     role = "control"
     source: ClassVar[str] = "a sliding window (arXiv 2004.05150)"
     layer_class = SinkLayer
-    budget: int
 
     def layer(self, geometry: Geometry) -> Layer:
         keep = self.keep_prompt

@@ -16,12 +16,9 @@ from attention.contract import (
     Likeliest,
     Selecting,
     Step,
-    check_choice,
     check_number,
     devices,
 )
-
-GQA = ("sum", "mean", "max")
 
 
 class ShareLayer(Likeliest):
@@ -68,6 +65,7 @@ class Oracle(Backend):
     role = "control"
     source: ClassVar[str] = "control: the tokens with most probability, known beforehand"
     layer_class = Likeliest
+    choices: ClassVar = {"gqa": ("sum", "mean", "max")}
     aliases = (("budget", "top_p"),)
     budget: int | None = None
     top_p: float | None = None
@@ -79,7 +77,6 @@ class Oracle(Backend):
         super().__post_init__()
         if self.top_p is not None:
             check_number("top_p", self.top_p, "a number above 0 and below 1", above=0, below=1)
-        check_choice("gqa", self.gqa, GQA)
 
     @property
     def exact_until(self) -> float:

@@ -141,7 +141,6 @@ class Random(Dropping):
     role = "control"
     source: ClassVar[str] = "control: a random sample of the tokens between first and newest"
     layer_class = RandomLayer
-    budget: int
     sinks: int = 4
     recent: int = AUTO
     seed: int = 0

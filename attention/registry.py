@@ -87,13 +87,12 @@ class Entry:
 
 def parameters(kind: type) -> tuple[Parameter, ...]:
     """What a class can be given: the fields of a dataclass, nothing else."""
-    result = []
+    missing, result = dataclasses.MISSING, []
     for f in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
-        if not f.init:
-            continue
-        default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
-        required = default is dataclasses.MISSING
-        result.append(Parameter(f.name, required, None if required else default))
+        default = f.default if f.default_factory is missing else f.default_factory()
+        required = default is missing
+        if f.init:
+            result.append(Parameter(f.name, required, None if required else default))
     return tuple(result)
 
 
@@ -149,7 +148,7 @@ class Registry(Generic[T]):
         if name in (foreign := self._foreign()):  # read only where needed: it looks at all packages
             return self._installed(name, foreign[name])
         choices = self.names()
-        allowed = "one of " + ", ".join(choices) + ", or package.module:Class"
+        allowed = f"one of {', '.join(choices)}, or package.module:Class"
         raise InvalidValue(self.kind, name, allowed, choices)
 
     def get(self, /, name: str, **params: Any) -> T:
@@ -166,15 +165,13 @@ class Registry(Generic[T]):
             action = {"on_stop": spec.action} if spec.action else {}
             name, params = spec.name, self.merge(spec.name, spec.params, action, params)
         kind = self.find(name)
-        declared = parameters(kind)
-        choices = [p.name for p in declared]
-        for key in params:
-            if key not in choices:
-                allowed = f"a parameter of {name}: " + (", ".join(choices) or "it has none")
-                raise InvalidValue("parameter", key, allowed, choices)
-        for p in declared:
-            if p.required and p.name not in params:
-                raise InvalidValue(p.name, None, f"a value: {name} has no default for it")
+        declared = {p.name: p for p in parameters(kind)}
+        for key in (key for key in params if key not in declared):
+            allowed = f"a parameter of {name}: {', '.join(declared) or 'it has none'}"
+            raise InvalidValue("parameter", key, allowed, declared)
+        for key, parameter in declared.items():
+            if parameter.required and key not in params:
+                raise InvalidValue(key, None, f"a value: {name} has no default for it")
         try:
             return kind(**params)
         except InvalidValue:
@@ -199,11 +196,9 @@ class Registry(Generic[T]):
         entries = [self._entry(name, OWN, self._shipped(module)) for name, module in own.items()]
         for name, points in self._foreign().items():
             for package in map(_package, points):
-                if name in own:
-                    error = f"the name belongs to {OWN}, whose it is"
-                    entries.append(Entry(name, package, error=error))
-                    continue
                 try:
+                    if name in own:
+                        raise InvalidValue(self.kind, name, f"another name: it belongs to {OWN}")
                     entries.append(self._entry(name, package, self._installed(name, points)))
                 except InvalidValue as refusal:
                     entries.append(Entry(name, package, error=f"expected {refusal.allowed}"))
@@ -217,17 +212,15 @@ class Registry(Generic[T]):
             m.name: f"{package}.{m.name}"
             for package in self._packages
             for m in pkgutil.iter_modules(importlib.import_module(package).__path__)
-            if not m.name.startswith("_")
-            and m.name != "base"
-            and f"{package}.{m.name}" not in self._packages
+            if m.name != "base" and m.name[0] != "_" and f"{package}.{m.name}" not in self._packages
         }
 
     def _foreign(self) -> dict[str, list[EntryPoint]]:
         """Entry points of installed packages by name; a name should have one."""
-        packages: dict[str, list[EntryPoint]] = {}
+        packages: dict[str, Collection[EntryPoint]] = {}
         for dist in distributions(path=[place for place in sys.path if place]):
             if own := dist.entry_points.select(group=self._group):
-                packages.setdefault(dist.name, list(own))  # the first of a name hides the others
+                packages.setdefault(dist.name, own)  # the first of a name hides the others
         points: dict[str, list[EntryPoint]] = {}
         for point in itertools.chain(*packages.values()):
             points.setdefault(point.name, []).append(point)

@@ -122,13 +122,11 @@ class OneLayer:
     ) -> None:
         self.rows, (self.Hq, self.Hkv), self.D, self.scaling = rows, heads, 8, 0.5
         self.sink_logits = sink_logits
-        first, last = backend.dense_layers, backend.dense_layers + layers
+        last = backend.dense_layers + layers
         sizes = rows, self.Hq, self.Hkv, self.D, torch.float64, torch.device("cpu"), Rope(Still())
-        places = [
-            Geometry(backend.name, i, *sizes, sink_logits=sink_logits, windows=(None,) * last)
-            for i in range(first, last)
-        ]
-        self._layers = [backend.layer(place) for place in places]
+        how: dict[str, Any] = {"sink_logits": sink_logits, "windows": (None,) * last}
+        places = (Geometry(backend.name, i, *sizes, **how) for i in range(last))
+        self._layers = [backend.layer(x) for x in places if x.index >= backend.dense_layers]
         self.layer = self._layers[-1]
         self._random = torch.Generator().manual_seed(0)
         self.n = self._prompt = 0
@@ -145,9 +143,8 @@ class OneLayer:
         prompt = np.full_like(past, self._prompt)
         step = Step(past, np.full_like(past, T), T, torch.device("cpu"), prompt)
         self.n += T
-        self.q, self.k, self.v = (
-            torch.cat((old, new), 2) for old, new in ((self.q, q), (self.k, k), (self.v, v))
-        )
+        fed = (self.q, q), (self.k, k), (self.v, v)
+        self.q, self.k, self.v = (torch.cat(pair, 2) for pair in fed)
         q, k, v = (x.clone() for x in (q, k, v))
         out = [x.forward(q, k, v, self.scaling, step) for x in self._layers][-1].clone()
         for cut, *_ in zip(*(x.close(step) for x in self._layers), strict=True):

@@ -56,10 +56,8 @@ class H2OLayer(Evicting):
         if score.shape[2] > S:
             score = score[:, :, :S]
         if self.gqa == "max":
-            score = over_group(score, "max", -1)
-        elif self.gqa == "mean":
-            score = score / self.geometry.G
-        return score
+            return over_group(score, "max", -1)
+        return score / self.geometry.G if self.gqa == "mean" else score
 
     def least_room(self) -> int:
         return 2 if self.halves else self.backend.heavy + 1
@@ -121,8 +119,8 @@ class H2O(Dropping):
         heavy: tokens kept for their score, below `budget`; budget // 2 by default. The other
             budget - heavy are the newest, the current one included.
         keep_prompt: the prompt stays; heavy and newest tokens share the rest.
-        gqa: how the scores of the G query heads of a KV head become one: "sum", "mean" or "max"; or
-            "query_head" for a set per query head, which takes G times the memory.
+        gqa: "sum", "mean" or "max" of the scores of a KV head's query heads; or "query_head" for a
+            set per query head, which takes G times the memory.
         score_from_prefill: whether the queries of a prompt score too. If not, a prompt is cut
             among equals, which keeps its oldest tokens.
         dense_layers: first layers left dense; exempt from the budget.

@@ -84,8 +84,7 @@ class Kascade(Backend):
             ours, one in seven at equal distances, at least two.
         maps: for each layer of the model, anchors too, the anchor's head that each of its KV heads
             follows; by default its own.
-        gqa: how the probabilities of the G query heads of a KV head become one: "sum", "mean" or
-            "max".
+        gqa: "sum", "mean" or "max" of the probabilities of a KV head's query heads.
     """
 
     name: ClassVar[str] = "kascade"

@@ -107,8 +107,7 @@ class LessIsMore(Backend):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        allowed = "a number above 0 and at most 1"
-        check_number("recent", self.recent, allowed, above=0, most=1)
+        check_number("recent", self.recent, "a number above 0 and at most 1", above=0, most=1)
         check_int("sinks", self.sinks, 0)
         if self.select is not None:
             select = check_ints("select", self.select, self.dense_layers)

@@ -58,9 +58,8 @@ class QuestLayer(Paged):
         )
         if counts.dense:
             return None, None
-        table, read = gpu.choices().select(
-            scores, counts.seen, counts.live, self.quota - 1, page=self.page
-        )
+        others, page = self.quota - 1, self.page
+        table, read = gpu.choices().select(scores, counts.seen, counts.live, others, page=page)
         return table, read
 
 

@@ -58,9 +58,8 @@ class RaaSLayer(Compressing):
         g, generated = self.geometry, step.seen - np.maximum(step.prompt, step.past)
         for column in range(step.T - int(generated.max()), step.T):
             late = step.T - 1 - column
-            occupancy = step.holding(
-                np.maximum(self.stored_tokens + step.new - late, 1), ("raas", column)
-            )
+            held = np.maximum(self.stored_tokens + step.new - late, 1)
+            occupancy = step.holding(held, ("raas", column))
             query = group(q[:, :, column : column + 1], g.Hkv, 1.0)
             qkv = QKV(query, self.k.data, self.v.data, g.sink_logits)
             probs = g.engine.attend(qkv, occupancy, probs=True).probs
@@ -97,10 +96,9 @@ class RaaSLayer(Compressing):
         S = k.shape[2]
         stamps = functional.pad(self.stamp.data[rows, :, :S], (0, -S % self.page))
         stamp = stamps.view(*stamps.shape[:2], -1, self.page).amax(-1)
-        pages = stamp.shape[-1]
         # Among equal stamps the younger page is worth more.
-        age = torch.arange(pages, device=k.device, dtype=torch.float64) / pages
-        worth = stamp + age
+        age = torch.arange(stamp.shape[-1], device=k.device, dtype=torch.float64)
+        worth = stamp + age / len(age)
         if S % self.page:
             worth[..., -1] = float("inf")
         return worth.repeat_interleave(self.page, -1)[..., :S]
@@ -124,7 +122,7 @@ class RaaS(Dropping):
         alpha: score above which a page is stamped, from 0 to 1; None for the better half.
         keep_prompt: keep the pages of the prompt; a prompt of more than budget - page tokens is
             then refused. Otherwise it is read whole and its newest pages stay.
-        gqa: how the scores of the G query heads of a KV head become one: "sum", "mean" or "max".
+        gqa: "sum", "mean" or "max" of the scores of a KV head's query heads.
     """
 
     name: ClassVar[str] = "raas"

@@ -33,15 +33,13 @@ class RKVLayer(Compressing):
 
     def __init__(self, geometry: Geometry, backend: RKV) -> None:
         super().__init__(geometry, backend, observers=backend.window)
-        self.backend = backend
+        self.backend, self.buffer = backend, backend.buffer
 
     def target(self, seen: int, room: int) -> int:
-        buffer = self.backend.buffer
-        return super().target(seen, room) if buffer is None else self.limit - buffer
+        return self.limit - self.buffer if self.buffer else super().target(seen, room)
 
     def least_room(self) -> int:
-        buffer = self.backend.buffer
-        return super().least_room() if buffer is None else self.observers + buffer + 1
+        return self.observers + self.buffer + 1 if self.buffer else super().least_room()
 
     def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
         candidates, wide = k.shape[2] - self.observers, self.geometry.wide
@@ -90,7 +88,7 @@ class RKV(Dropping):
             (the code's is 0.07).
         kernel: neighbours over which attention is the maximum, itself included; odd.
         threshold: cosine above which two keys are similar, from 0 to 1.
-        gqa: how the logits of the G query heads of a KV head become one: "max" or "mean".
+        gqa: "max" or "mean" of the logits of a KV head's query heads.
         buffer: tokens dropped at once, which is also how many steps lie between two cuts; a quarter
             of the budget, or of what a prompt that stays leaves of it, at most 128, by default.
         shared: the same tokens stay in all layers and KV heads, by the sum over layers of the mean

@@ -66,8 +66,7 @@ class SnapKV(Dropping):
         keep_prompt: the prompt stays; the window and what is cut follow from the rest.
         kernel: neighbours over which probability is averaged, itself included; odd. Beyond the
             ends they count as 0.
-        gqa: how the probabilities of the G query heads of a KV head become one: "sum", "mean" or
-            "max".
+        gqa: "sum", "mean" or "max" of the probabilities of a KV head's query heads.
     """
 
     name: ClassVar[str] = "snapkv"

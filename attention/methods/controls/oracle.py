@@ -57,8 +57,7 @@ class Oracle(Backend):
         budget: tokens a decode query may read, current token included; None with `top_p`.
         top_p: share of the reduced probability that is read, above 0 and below 1; None with
             `budget`.
-        gqa: how the probabilities of the G query heads of a KV head become one: "sum", "mean" or
-            "max".
+        gqa: "sum", "mean" or "max" of the probabilities of a KV head's query heads.
     """
 
     name: ClassVar[str] = "oracle"

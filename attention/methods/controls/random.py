@@ -67,14 +67,12 @@ class RandomLayer(Evicting):
         return newest
 
     def spared(self, prompt: Counts) -> Counts:
-        first: Counts = np.maximum(super().spared(prompt), self.sinks)
-        return first
+        return np.maximum(super().spared(prompt), self.sinks)
 
     def eviction(self, spared: Tensor, recent: Tensor) -> gpu.Eviction:
         (following,) = fixed(self.next)
-        return gpu.Eviction(
-            "number", following, spared, recent, numbers=self.head[:, 0].contiguous()
-        )
+        head = self.head[:, 0].contiguous()
+        return gpu.Eviction("number", following, spared, recent, numbers=head)
 
 
 class RandomBlocksLayer(Compressing):

@@ -177,44 +177,42 @@ def attend(
         return
     rows, d = tl.arange(0, ROWS), tl.arange(0, WIDTH)
     wanted = (rows < M)[:, None] & (d < D)[None, :]
-    was, wide = tl.load(seen + r), r.to(tl.int64)
+    was, wide, head = tl.load(seen + r), r.to(tl.int64), h // SHARED
     q += wide * q_r + (h * M + rows)[:, None] * q_h
     query = tl.load(q + d[None, :], mask=wanted, other=0.0)
-    own, count = -1, 0
-    kv = wide * (H // SHARED) + h // SHARED
+    own, count, kv = -1, 0, wide * (H // SHARED) + head
+    keys += kv * capacity * D
+    values += kv * capacity * D
     logits += n.to(tl.int64) * M * capacity
     top = tl.full([ROWS], NOTHING, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     mixed = tl.zeros([ROWS, WIDTH], tl.float32)
-    if not TABLE or (SLOTS and split < own_parts):
-        keys += kv * capacity * D
-        values += kv * capacity * D
+    if PLACE != "stored" and PLACE != "table":
         own = tl.load(lengths + r)
         if PLACE == "next":
             own = tl.load(at + n).to(tl.int32)
         if PLACE == "ring":  # behind the first ones, which stay
             first = tl.load(at + r)
             own = tl.where(was < first, was, first + (was - first) % (limit - first))
-        if PLACE == "stored":
-            own = -1
-        elif split == 0:
-            top, value = _taken(
-                query, k + wide * k_r + h * k_h, v + wide * v_r + h * v_h, keys, values, own,
-                scaling, d, D, WIDEN,
-            )  # fmt: skip
-            total, mixed = total + 1.0, mixed + value
+        if split == 0:
+            k += wide * k_r + head * k_h
+            v += wide * v_r + head * v_h
+            top, value = _taken(query, k, v, keys, values, own, scaling, d, D, WIDEN)
+            total, mixed, count = total + 1.0, mixed + value, 1
             slot = n.to(tl.int64) * capacity + own
             if POSITIONS:
                 tl.store(position + slot, was)
             for i in tl.static_range(MEMORY):
                 tl.store(memory + slot * MEMORY + i, 0.0)
             if OBSERVERS:
-                head = ((wide * H + h) * M + rows) * OBSERVERS + was % OBSERVERS
+                line = ((wide * H + h) * M + rows) * OBSERVERS + was % OBSERVERS
                 scaled = (query.to(tl.float32) * scaling).to(query.dtype)
-                tl.store(queries + head[:, None] * D + d[None, :], scaled, mask=wanted)
+                tl.store(queries + line[:, None] * D + d[None, :], scaled, mask=wanted)
             if LOGITS:
                 tl.store(logits + rows * capacity + own, top, mask=rows < M)
-            count += 1
+        if PLACE == "paged":  # the last slot of the pages is the new token's
+            own = length - 1
+    if not TABLE or (SLOTS and split < own_parts):
         start = begin
         if PLACE == "ring" and TURN > 0:
             start = tl.maximum(begin, first)
@@ -233,20 +231,10 @@ def attend(
     else:
         if TURN:
             query = _nearer(query, q, cos, sin, was, limit, d, wanted, TURN)
-        page_keys += kv * page_capacity * D
-        page_values += kv * page_capacity * D
-        if PLACE == "paged":  # the last slot is the new token's
-            own = length - 1
-            if split == 0:
-                head = h // SHARED
-                top, value = _taken(
-                    query, k + wide * k_r + head * k_h, v + wide * v_r + head * v_h, page_keys,
-                    page_values, tl.load(lengths + r), scaling, d, D, WIDEN,
-                )  # fmt: skip
-                total, mixed, count = total + 1.0, mixed + value, 1
         top, total, mixed, count = _read(
-            query, page_keys, page_values, begin, end, own, table + n.to(tl.int64) * width, logits,
-            capacity, scaling, top, total, mixed, count, rows, d,
+            query, page_keys + kv * page_capacity * D, page_values + kv * page_capacity * D,
+            begin, end, own, table + n.to(tl.int64) * width, logits, capacity,
+            scaling, top, total, mixed, count, rows, d,
             M, D, True, PAGE, FIRST, False, WIDEN, TILE,
         )  # fmt: skip
     line = place * M + rows

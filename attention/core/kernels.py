@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -63,14 +64,6 @@ def logits(q: Tensor, k: Tensor) -> Tensor:
     return torch.bmm(q, k.transpose(1, 2))
 
 
-def hide(scores: Tensor, hidden: Tensor | None) -> Tensor:
-    """Set the hidden slots of (B * H, G, S) to -inf in place; `hidden` is (B, 1 or H, 1, S)."""
-    if hidden is not None:
-        B, (_, G, S) = hidden.shape[0], scores.shape
-        scores.view(B, -1, G, S).masked_fill_(hidden, float("-inf"))
-    return scores
-
-
 def softmax(scores: Tensor, sink_logits: Tensor | None = None) -> Tensor:
     """Probabilities of the slots, at least float32.
 
@@ -84,14 +77,6 @@ def softmax(scores: Tensor, sink_logits: Tensor | None = None) -> Tensor:
         return torch.softmax(scores, dim=-1, dtype=wide)
     sink_column = sink_logits.to(scores.dtype).expand(*scores.shape[:-1], 1)
     return torch.softmax(torch.cat((scores, sink_column), dim=-1), dim=-1, dtype=wide)[..., :-1]
-
-
-def spread(sink_logits: Tensor | None, q: Tensor) -> Tensor | None:
-    """Sinks (Hq,) as one more slot of the queries (N, G, ...) of B rows: (N, G, 1)."""
-    if sink_logits is None:
-        return None
-    N, G = q.shape[:2]
-    return sink_logits.repeat(N * G // len(sink_logits)).view(N, G, 1)
 
 
 def dense(
@@ -122,12 +107,11 @@ def dense(
     keys, values = (
         x.reshape(B * Hkv, 1, S, x.shape[-1]).expand(-1, Hq // Hkv, -1, -1) for x in (k, v)
     )
-    if square and (window is None or window >= S):
-        with devices.flash_first(q.device):
-            out = functional.scaled_dot_product_attention(
-                folded, keys, values, is_causal=True, scale=scaling
-            )
-    else:
+    attended = partial(functional.scaled_dot_product_attention, scale=scaling)
+    with devices.flash_first(q.device):
+        if square and (window is None or window >= S):
+            out = attended(folded, keys, values, is_causal=True)
+            return out.reshape(B, Hq, T, -1).transpose(1, 2)
         slots = torch.arange(S, device=q.device)
         columns = max(1, MASK_ELEMENTS // (S * (B * Hkv if last.shape[0] > 1 else 1)))
         if window is not None:
@@ -141,13 +125,8 @@ def dense(
                 seen &= slots[low:n] > newest - window
             mask = seen[:, None].expand(-1, Hkv, -1, -1).flatten(0, 1) if len(seen) > 1 else seen
             part = folded[:, :, t : t + columns], keys[:, :, low:n], values[:, :, low:n]
-            with devices.flash_first(q.device):
-                attended = functional.scaled_dot_product_attention(
-                    *part, mask[:, None], scale=scaling
-                )
-            parts.append(attended)
-        out = torch.cat(parts, dim=2)
-    return out.reshape(B, Hq, T, -1).transpose(1, 2)
+            parts.append(attended(*part, mask[:, None]))
+    return torch.cat(parts, dim=2).reshape(B, Hq, T, -1).transpose(1, 2)
 
 
 def seen_slots(t: int, n: int, S: int, last: Tensor, window: int | None) -> tuple[int, int]:

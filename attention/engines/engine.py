@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,20 +14,16 @@ from attention.core.kernels import (
     accumulator,
     added,
     dense_with_mass,
-    hide,
     logits,
     over_group,
     softmax,
-    spread,
     take_pages,
     top,
 )
 from attention.core.ropes import Turn, rotate
 from attention.core.slots import Slots
 from attention.core.step import Counts, Occupancy
-
-if TYPE_CHECKING:
-    from attention.engines.gpu import DeviceCounts, Store
+from attention.engines import gpu
 
 
 class QKV(NamedTuple):
@@ -69,7 +65,8 @@ class Engine:
     """
 
     name: ClassVar[str] = "torch"
-    on_device: ClassVar[bool] = False  # whether `Layer.step` serves decode steps
+    on_device: ClassVar[bool] = False  # whether `Layer.step`, by `step`, serves decode steps
+    step = staticmethod(gpu.attend)
 
     def refusal(self, device: torch.device, dtype: torch.dtype) -> str | None:  # noqa: ARG002
         """Why this engine cannot work for such keys, in words after "expected"; None if it can."""
@@ -100,12 +97,6 @@ class Engine:
         result = _attend(qkv, keys, values, hidden.flatten(2)[:, :, None], lse)
         nothing = (counts == 0).all(-1)[..., None, None]
         return result._replace(out=result.out.masked_fill(nothing, 0), probs=None)
-
-    def step(
-        self, counts: DeviceCounts, store: Store, q: Tensor, k: Tensor, v: Tensor, scaling: float
-    ) -> Tensor:
-        """`attention.engines.gpu.attend` of slots; engines that are `on_device` have it."""
-        raise NotImplementedError(self.name)
 
     def ragged_prompt(
         self, q: Tensor, k: Tensor, v: Tensor, scaling: float, new: Counts
@@ -178,14 +169,11 @@ class Engine:
         self, qkv: QKV, occupancy: Occupancy, *, largest: bool = False
     ) -> tuple[Tensor, Tensor]:
         """The probability of every slot, and what `likeliest` ranks by, (B, H, S) each."""
-        B, H, M, _ = qkv.q.shape
         wide = accumulator(qkv.k.dtype)  # in bfloat16 slots would tie
-        queries = qkv.q.flatten(0, 1).to(wide)
         keys = qkv.k.flatten(0, 1)[:, : occupancy.most].to(wide)
-        scores = hide(logits(queries, keys), occupancy.hidden)
-        probs = softmax(scores, spread(qkv.sink_logits, queries)).view(B, H, M, -1)
+        probs = _probabilities(qkv.q.to(wide), keys, occupancy.hidden, qkv.sink_logits)[2]
         weight = over_group(probs, "max" if largest else "sum", 2)
-        newest = (occupancy.tensor - 1)[:, None, None].expand(-1, H, -1)
+        newest = (occupancy.tensor - 1)[:, None, None].expand(-1, len(weight[0]), -1)
         rank = weight.scatter(2, newest, float("inf"))
         if occupancy.hidden is not None:
             rank = rank.masked_fill(occupancy.hidden[:, 0], float("-inf"))
@@ -356,18 +344,23 @@ def _attend(
     qkv: QKV, keys: Tensor, values: Tensor, hidden: Tensor | None, lse: bool
 ) -> AttentionOutput:
     """Attention to these slots of the same sets, (B * H, S, D), rather than all of them."""
-    q, queries = qkv.q, qkv.q.flatten(0, 1)
-    scores = hide(logits(queries, keys), hidden)
-    sinks = spread(qkv.sink_logits, queries)
-    probs = softmax(scores, sinks)
+    scores, sinks, probs = _probabilities(qkv.q, keys, hidden, qkv.sink_logits)
     total = None
     if lse:
         total = torch.logsumexp(scores.to(accumulator(scores.dtype)), -1)
         if sinks is not None:
             total = torch.logaddexp(total, sinks[..., 0].to(total.dtype))
         probs = probs.masked_fill(total.isneginf()[..., None], 0)  # nothing to read
-    out = torch.bmm(probs.to(values.dtype), values).view(q.shape)
-    shape = q.shape[:3]
-    return AttentionOutput(
-        out, probs.view(*shape, -1), None if total is None else total.view(shape)
-    )
+    out = torch.bmm(probs.to(values.dtype).flatten(0, 1), values).view(qkv.q.shape)
+    return AttentionOutput(out, probs, total)
+
+
+def _probabilities(
+    q: Tensor, keys: Tensor, hidden: Tensor | None, sink_logits: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Logits of slots, (B, H, M, S), of the model's sinks, (H, M, 1), and what slots get."""
+    scores = logits(q.flatten(0, 1), keys).view(*q.shape[:3], -1)
+    if hidden is not None:
+        scores.masked_fill_(hidden, float("-inf"))
+    sinks = None if sink_logits is None else sink_logits.view(*q.shape[1:3], 1)
+    return scores, sinks, softmax(scores, sinks)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import os
 import shutil
 import sysconfig
@@ -38,21 +39,6 @@ MOST_QUERIES = 64
 _BLOCK = 1024
 # In the interpreter, so that short tests have several splits, tiles and blocks.
 _INTERPRETED_PROCESSORS, _INTERPRETED_TILE, _INTERPRETED_BLOCK = 8, 16, 32
-
-
-class Tiles(NamedTuple):
-    """Queries, numbers of a key and slots that one program works on at once."""
-
-    ROWS: int
-    WIDTH: int
-    SLOTS: int
-
-
-def tiles(M: int, D: int, dtype: torch.dtype) -> Tiles:
-    """Of M queries of D numbers; each size is at least 16."""
-    width = power_of_two(D)
-    slots = max(16, min(64, _TILE_BYTES // (width * dtype.itemsize)))
-    return Tiles(power_of_two(M), width, _INTERPRETED_TILE if interpreted() else slots)
 
 
 def power_of_two(n: int, least: int = 16) -> int:
@@ -107,7 +93,7 @@ class DeviceCounts:
     Attributes:
         seen: tokens of each row before the step.
         live: 1 for rows that are stepped, 0 for places that are free.
-        numbers: what layers need in addition, by name.
+        numbers: these and what layers need in addition, by name.
         lengths: which of `numbers` grow by one with every token.
         reads: where kernels count the slots that they read, (R, H, parts) by layer, rows of a step
             and whether pages are read; None where they do not.
@@ -117,35 +103,32 @@ class DeviceCounts:
 
     def __init__(self, rows: int, tokens: int, device: torch.device) -> None:
         self.rows, self.tokens, self.device = rows, tokens, device
-        self.seen, self.live = self._zeros(), self._zeros()
         self.numbers: dict[str, Tensor] = {}
         self.lengths: set[str] = set()
+        self.seen, self.live = self.number("seen", grows=True), self.number("live")
         self.reads: dict[tuple[int, int, bool], Tensor] | None = None
         self.dense, self.handed = True, None
-
-    def _zeros(self) -> Tensor:
-        return torch.zeros(self.rows, dtype=torch.int32, device=self.device)
 
     def number(self, name: str, grows: bool = False) -> Tensor:
         """A number of each row, 0 until it is written; `grows` where it is a length."""
         if grows:
             self.lengths.add(name)
-        return self.numbers.setdefault(name, self._zeros())
+        if name not in self.numbers:
+            self.numbers[name] = torch.zeros(self.rows, dtype=torch.int32, device=self.device)
+        return self.numbers[name]
 
     def write(self, seen: Counts, numbers: Mapping[str, Counts]) -> None:
         """The first rows are live and have these numbers; the others are free."""
         rows = len(seen)
-        arriving = {"seen": seen, "live": np.ones_like(seen)} | dict(numbers)
-        for name, values in arriving.items():
-            target = self.numbers[name] if name in self.numbers else getattr(self, name)
-            target[:rows].copy_(devices.put(values, self.device, torch.int32))
-            target[rows:].zero_()
+        for name, values in {"seen": seen, "live": np.ones_like(seen), **numbers}.items():
+            self.numbers[name][:rows].copy_(devices.put(values, self.device, torch.int32))
+            self.numbers[name][rows:].zero_()
 
     def end_step(self, rows: int) -> None:
         """Every live row among the first ones has one token more."""
         self.handed = None
-        for length in (self.seen, *(self.numbers[name] for name in sorted(self.lengths))):
-            length[:rows].add_(self.live[:rows])
+        for name in sorted(self.lengths):
+            self.numbers[name][:rows].add_(self.live[:rows])
 
 
 @dataclass(frozen=True)
@@ -155,7 +138,7 @@ class Eviction:
     Attributes:
         worth: "score", what a slot is remembered to have got; "last", what it got in this step;
             "number", a number drawn for its position; "mass" where nothing is dropped; "" where
-            hooks learn and choose.
+            nothing is remembered either, or hooks learn and choose.
         following: the slot of the next token, (rows, H, 1).
         spared, recent: numbers of rows: tokens of lower positions stay, and so many newest ones.
         memory: (rows, H, C) or (rows, H, C, G), float32; None where nothing is remembered.
@@ -163,7 +146,7 @@ class Eviction:
         shared: whether all heads drop the same token.
     """
 
-    worth: str
+    worth: str = ""
     following: Tensor | None = None
     spared: Tensor | None = None
     recent: Tensor | None = None
@@ -174,9 +157,7 @@ class Eviction:
     @property
     def remembered(self) -> int:
         """Numbers remembered of a slot."""
-        if self.memory is None:
-            return 0
-        return 1 if self.memory.ndim == 3 else self.memory.shape[3]
+        return 0 if self.memory is None else math.prod(self.memory.shape[3:])
 
 
 @dataclass(frozen=True)
@@ -210,7 +191,7 @@ class Store:
     turn: Turn | None = None
     position: Tensor | None = None
     queries: Tensor | None = None
-    eviction: Eviction | None = None
+    eviction: Eviction = Eviction()
     sink_logits: Tensor | None = None
 
 
@@ -245,9 +226,8 @@ class Splits(NamedTuple):
         mixed, sums: as `attend` in `gpu_kernels` leaves them, (R, H, parts, M, D) and
             (2, R, H, parts, M).
         own: splits of slots, the others are of pages.
-        tile: sizes that programs worked on.
+        tile: slots that a program worked on at once.
         logits: scaled, of slots, (R, H, M, C) float32; None where nobody asks for them.
-        out: what will be given, (R, 1, Hq, D).
     """
 
     store: Store
@@ -255,9 +235,8 @@ class Splits(NamedTuple):
     mixed: Tensor
     sums: Tensor
     own: int
-    tile: Tiles
+    tile: int
     logits: Tensor | None
-    out: Tensor
 
 
 def choices() -> Any:
@@ -312,32 +291,31 @@ def attend_splits(
     pages: Pages | None = None, logits: bool = False,
 ) -> Splits:  # fmt: skip
     """The first launch of `attend`, with the `logits` of slots where they are asked for."""
-    (R, Hq, _, D), Hkv, evicts = q.shape, k.shape[1], store.eviction
+    (R, Hq, _, D), Hkv, how = q.shape, k.shape[1], store.eviction
     H = Hkv if pages is None else pages.table.shape[1]
-    M, N, capacity, tile = Hq // H, R * H, store.keys.shape[2], tiles(Hq // H, D, q.dtype)
-    own = 0 if store.place in ("table", "paged") else split_count(N, capacity, tile.SLOTS, q.device)
-    parts, reads, turn, first = own, None, store.turn, store.first
+    M, N, capacity, width = Hq // H, R * H, store.keys.shape[2], power_of_two(D)
+    tile = max(16, min(64, _TILE_BYTES // (width * q.itemsize)))
+    tile = _INTERPRETED_TILE if interpreted() else tile
+    own = 0 if store.place in ("table", "paged") else split_count(N, capacity, tile, q.device)
+    parts, reads, turn = own, None, store.turn
     if pages is not None:
-        parts += split_count(N, pages.table.shape[2] * pages.size, tile.SLOTS, q.device)
+        parts += split_count(N, pages.table.shape[2] * pages.size, tile, q.device)
         turn = pages.turn
     if counts.reads is not None:
         fresh = torch.zeros((R, H, parts), dtype=torch.int32, device=q.device)
         reads = counts.reads.setdefault((store.index, R, pages is not None), fresh)
-    memory, remembered = None, 0
-    if evicts is not None:
-        first, memory, remembered = evicts.following, evicts.memory, evicts.remembered
-        logits = logits or evicts.worth != "number"
+    first = store.first if how.following is None else how.following
+    logits = logits or how.worth not in ("", "number")
     wide = torch.float32
     splits = Splits(
         store, pages, q.new_empty((R, H, parts, M, D), dtype=wide),
         q.new_empty((2, R, H, parts, M), dtype=wide), own, tile,
         q.new_empty((R, H, M, capacity), dtype=wide) if logits else None,
-        q.new_empty((R, 1, Hq, D)),
     )  # fmt: skip
     launch(
         _kernels().attend, (N, parts),
         *strided(q, k, v), store.keys, store.values, capacity, store.limit, store.lengths, first,
-        store.position, memory, store.queries,
+        store.position, how.memory, store.queries,
         *((None, None, 0, None, 0, None) if pages is None else (
             pages.keys, pages.values, pages.keys.shape[2],
             pages.table, pages.table.shape[2], pages.read,
@@ -346,10 +324,10 @@ def attend_splits(
         splits.mixed, splits.sums, parts, own, splits.logits, reads,
         H=H, SHARED=H // Hkv, M=M, D=D, PLACE=store.place, SLOTS=own > 0, TABLE=pages is not None,
         PAGE=1 if pages is None else pages.size, FIRST=0 if pages is None else pages.first,
-        POSITIONS=store.position is not None, MEMORY=remembered,
+        POSITIONS=store.position is not None, MEMORY=how.remembered,
         OBSERVERS=0 if store.queries is None else store.queries.shape[2],
         TURN=0 if turn is None else turn[0].shape[1], LOGITS=logits, COUNT=reads is not None,
-        WIDEN=widened(q.dtype), ROWS=tile.ROWS, WIDTH=tile.WIDTH, TILE=tile.SLOTS,
+        WIDEN=widened(q.dtype), ROWS=power_of_two(M), WIDTH=width, TILE=tile,
         # Float32 is not multiplied in tensor cores, and takes registers, as a second loop does.
         num_warps=8 if q.dtype == torch.float32 or turn is not None else 4,
     )  # fmt: skip
@@ -358,22 +336,22 @@ def attend_splits(
 
 def join_splits(counts: DeviceCounts, splits: Splits) -> Tensor:
     """The second launch of `attend`."""
-    store, pages, evicts = splits.store, splits.pages, splits.store.eviction
+    store, pages, how = splits.store, splits.pages, splits.store.eviction
     (R, H, parts, M, D), capacity = splits.mixed.shape, store.keys.shape[2]
     block = min(_BLOCK, _INTERPRETED_BLOCK if interpreted() else power_of_two(capacity))
-    how = evicts or Eviction("")
+    out = store.keys.new_empty((R, 1, H * M, D))
     launch(
-        _kernels().merge, (R * H, M + (evicts is not None)),
+        _kernels().merge, (R * H, M + (how.worth != "")),
         splits.mixed, splits.sums, parts, splits.own,
         store.lengths, store.limit, None if pages is None else pages.read, store.sink_logits,
-        counts.seen, counts.live, splits.out, splits.logits, capacity, store.position,
+        counts.seen, counts.live, out, splits.logits, capacity, store.position,
         how.memory, how.following, how.spared, how.recent, how.numbers,
         H=H, M=M, D=D, SLOTS=splits.own > 0, TABLE=pages is not None,
         SINKS=store.sink_logits is not None, WORTH=how.worth, MEMORY=how.remembered,
-        HEADS=H if how.shared else 1, WIDTH=splits.tile.WIDTH, SPLITS=power_of_two(parts, 2),
-        TILE=splits.tile.SLOTS, BLOCK=block, num_warps=4,
+        HEADS=H if how.shared else 1, WIDTH=power_of_two(D), SPLITS=power_of_two(parts, 2),
+        TILE=splits.tile, BLOCK=block, num_warps=4,
     )  # fmt: skip
-    return splits.out
+    return out
 
 
 def probabilities(counts: DeviceCounts, splits: Splits) -> Tensor:

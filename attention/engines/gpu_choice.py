@@ -557,7 +557,7 @@ def _sums(splits: Splits | None) -> tuple[list[Any], dict[str, Any]]:
         return [None, None, 0, 0, None], {"M": 0, "SINKS": False, "TILE": 16, "SPLITS": 2}
     store, (*_, parts, M) = splits.store, splits.sums.shape
     return [splits.logits, splits.sums, parts, store.limit, store.sink_logits], {
-        "M": M, "SINKS": store.sink_logits is not None, "TILE": splits.tile.SLOTS,
+        "M": M, "SINKS": store.sink_logits is not None, "TILE": splits.tile,
         "SPLITS": power_of_two(parts, 2),
     }  # fmt: skip
 

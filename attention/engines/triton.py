@@ -15,7 +15,7 @@ from attention.core.kernels import dense, dense_with_mass, prompts_are_read
 from attention.core.step import Counts
 from attention.engines import gpu
 from attention.engines.engine import Engine
-from attention.engines.gpu import DeviceCounts, Store, choices, interpreted, unfit
+from attention.engines.gpu import DeviceCounts, Pages, Store, choices, interpreted, unfit
 
 _NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
 # What its kernels take without copying all keys first.
@@ -27,11 +27,6 @@ class TritonEngine(Engine):
 
     name: ClassVar[str] = "triton"
     on_device: ClassVar[bool] = True
-
-    def step(
-        self, counts: DeviceCounts, store: Store, q: Tensor, k: Tensor, v: Tensor, scaling: float
-    ) -> Tensor:
-        return gpu.attend(counts, store, q, k, v, scaling)
 
     def refusal(self, device: torch.device, dtype: torch.dtype) -> str | None:
         if dtype not in _NAMES:
@@ -85,12 +80,14 @@ class FlashEngine(TritonEngine):
         reason = super().refusal(device, dtype)
         return None if reason is None else f"the engine triton too, which expects {reason}"
 
+    @staticmethod
     def step(
-        self, counts: DeviceCounts, store: Store, q: Tensor, k: Tensor, v: Tensor, scaling: float
-    ) -> Tensor:
-        learns = store.position is not None or store.queries is not None
-        if store.place != "append" or learns or store.sink_logits is not None or not _fits(q):
-            return super().step(counts, store, q, k, v, scaling)
+        counts: DeviceCounts, store: Store, q: Tensor, k: Tensor, v: Tensor, scaling: float,
+        pages: Pages | None = None,
+    ) -> Tensor:  # fmt: skip
+        more = pages, store.position, store.queries, store.sink_logits
+        if store.place != "append" or any(x is not None for x in more) or not _fits(q):
+            return gpu.attend(counts, store, q, k, v, scaling, pages)
         R = len(q)
         # (rows, slots, H, D), views; the new token is stored behind those in use.
         keys, values = (x[:R].transpose(1, 2) for x in (store.keys, store.values))

@@ -117,7 +117,7 @@ class Evicting(Bounded):
         if not self.hooked:
             return super().step(q, k, v, scaling, counts)
         assert self.store is not None
-        splits = gpu.attend_splits(counts, self.store, q, k, v, scaling)
+        splits = gpu.attend_splits(counts, self.store, q, k, v, scaling, logits=True)
         out = gpu.join_splits(counts, splits)
         numbers = (
             x[: len(q)] for x in (counts.seen, counts.number("spared"), counts.number("recent"))

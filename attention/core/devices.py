@@ -37,8 +37,7 @@ def free_memory(device: torch.device | str) -> int:
 def put(numbers: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
     """Host numbers, an array or lists, on a device.
 
-    A copy from ordinary memory to a GPU waits for all that it was given before; one from pinned
-    memory takes its turn.
+    A copy to a GPU waits for all that it was given before; one from pinned memory takes its turn.
     """
     array = np.asarray(numbers)
     if device.type != "cuda":

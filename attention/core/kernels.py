@@ -28,22 +28,17 @@ MASK_ELEMENTS = 1 << 25
 SLIDING_COLUMNS = 1024
 
 #: Whether prompts are stored without being attended to, in this thread.
-_LEFT_OUT = ContextVar("left_out", default=False)
+LEFT_OUT = ContextVar("left_out", default=False)
 
 
 @contextmanager
 def prompt_attention_left_out() -> Iterator[None]:
     """Let prefills of this thread store their tokens without attending, for benches."""
-    outer = _LEFT_OUT.set(True)
+    outer = LEFT_OUT.set(True)
     try:
         yield
     finally:
-        _LEFT_OUT.reset(outer)
-
-
-def prompts_are_read() -> bool:
-    """Whether prompts are attended to in this thread."""
-    return not _LEFT_OUT.get()
+        LEFT_OUT.reset(outer)
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -65,12 +60,9 @@ def logits(q: Tensor, k: Tensor) -> Tensor:
 
 
 def softmax(scores: Tensor, sink_logits: Tensor | None = None) -> Tensor:
-    """Probabilities of the slots, at least float32.
+    """Probabilities of slots by their scores (..., S), at least float32.
 
-    Args:
-        scores: (..., S).
-        sink_logits: logits that take their share of the probability and give no value, like
-            `scores` but for a last axis of 1; None for none.
+    Sinks, (..., 1), take their share of the probability and give no value.
     """
     wide = accumulator(scores.dtype)
     if sink_logits is None:
@@ -83,7 +75,7 @@ def dense(
     q: Tensor, k: Tensor, v: Tensor, scaling: float, last: Tensor, square: bool,
     sink_logits: Tensor | None = None, window: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """Causal attention of T queries over everything held.
+    """Causal attention of T queries over everything held, (B, T, Hq, D).
 
     Args:
         q: (B, Hq, T, D); k and v are (B, Hkv, S, D), oldest token first.
@@ -91,11 +83,8 @@ def dense(
         square: queries and keys are of the same tokens: nothing was held and nothing is padding.
         sink_logits: the model's own logits in addition to the slots', (Hq,), or None.
         window: newest slots a query may see; None for all.
-
-    Returns:
-        (B, T, Hq, D).
     """
-    if not prompts_are_read():
+    if LEFT_OUT.get():
         return q.transpose(1, 2)
     if sink_logits is not None:  # the fused kernel has no place for them
         return dense_with_mass(q, k, v, scaling, last, square, None, None, sink_logits, window)[0]
@@ -112,31 +101,32 @@ def dense(
         if square and (window is None or window >= S):
             out = attended(folded, keys, values, is_causal=True)
             return out.reshape(B, Hq, T, -1).transpose(1, 2)
-        slots = torch.arange(S, device=q.device)
-        columns = max(1, MASK_ELEMENTS // (S * (B * Hkv if last.shape[0] > 1 else 1)))
+        most = max(1, MASK_ELEMENTS // (S * (B * Hkv if last.shape[0] > 1 else 1)))
         if window is not None:
-            columns = min(columns, max(window, SLIDING_COLUMNS))
+            most = min(most, max(window, SLIDING_COLUMNS))
         parts = []
-        for t in range(0, T, columns):
-            low, n = seen_slots(t, min(columns, T - t), S, last, window)
-            newest = last[:, t : t + columns, None]
-            seen = slots[low:n] <= newest
-            if window is not None:
-                seen &= slots[low:n] > newest - window
+        for columns, slots, seen in _blocks(most, S, last, window):
             mask = seen[:, None].expand(-1, Hkv, -1, -1).flatten(0, 1) if len(seen) > 1 else seen
-            part = folded[:, :, t : t + columns], keys[:, :, low:n], values[:, :, low:n]
+            part = folded[:, :, columns], keys[:, :, slots], values[:, :, slots]
             parts.append(attended(*part, mask[:, None]))
     return torch.cat(parts, dim=2).reshape(B, Hq, T, -1).transpose(1, 2)
 
 
-def seen_slots(t: int, n: int, S: int, last: Tensor, window: int | None) -> tuple[int, int]:
-    """Slots from the first to behind the last that n queries from column t on may see."""
-    # Columns that are padding in all rows see one.
-    end = max(1, S - last.shape[1] + t + n)
-    # Where rows differ, those shorter than the longest see earlier slots.
-    if window is None or last.shape[0] > 1:
-        return 0, end
-    return max(0, S - last.shape[1] + t - window + 1), end
+def _blocks(
+    most: int, S: int, last: Tensor, window: int | None
+) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Columns of at most so many queries, slots they may see, and which of these each one sees."""
+    every, T = torch.arange(S, device=last.device), last.shape[1]
+    for t in range(0, T, most):
+        newest = last[:, t : t + most, None]
+        # Where rows differ, those shorter than the longest see earlier slots.
+        low = 0 if window is None or len(last) > 1 else max(0, S - T + t - window + 1)
+        # Columns that are padding in all rows see one.
+        slots = slice(low, max(1, S - T + min(t + most, T)))
+        seen = every[slots] <= newest
+        if window is not None:
+            seen &= every[slots] > newest - window
+        yield slice(t, t + most), slots, seen
 
 
 def dense_with_mass(
@@ -144,46 +134,38 @@ def dense_with_mass(
     counts: Tensor | None, band: int | None = None, sink_logits: Tensor | None = None,
     window: int | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """`dense`, and the probability each slot received, summed over queries.
+    """`dense`, and the probability each slot received, at least float32, (B, Hkv, G, S).
 
-    Computed in blocks of queries so that memory stays bounded.
+    It is summed over queries, and computed in blocks of them so that memory stays bounded.
 
     Args:
         counts: (B or 1, T), factor of the mass a query gives, 0 or False for padding; None for 1.
         band: only queries less than this many tokens after a slot give it mass; None for all.
-        square, sink_logits, window: as in `dense`.
-
-    Returns:
-        Output (B, T, Hq, D) and mass (B, Hkv, G, S), at least float32.
     """
     B, Hq, T, D = q.shape
     Hkv, S = k.shape[1:3]
     G, wide = Hq // Hkv, accumulator(q.dtype)
-    if not prompts_are_read():
+    if LEFT_OUT.get():
         return q.transpose(1, 2), torch.rand(B, Hkv, G, S, dtype=wide, device=q.device)
     out = q.new_empty(B, T, Hq, v.shape[-1])
     mass = torch.zeros(B, Hkv, G, S, dtype=wide, device=q.device)
-    slots = torch.arange(S, device=q.device)
     grouped = q.reshape(B, Hkv, G, T, D) * scaling
     sink_column = None if sink_logits is None else sink_logits.view(Hkv, G, 1, 1)
     elements = BLOCK_ELEMENTS * (1 if devices.is_synchronous(q.device) else GPU_TIMES)
-    columns = max(1, elements // (B * Hq * S))
-    for t in range(0, T, columns):
-        n = min(columns, T - t)
-        low, seen = seen_slots(t, n, S, last, window)
-        age = last[:, t : t + n, None] - slots[low:seen]
-        hidden = age < 0 if window is None else (age < 0) | (age >= window)
-        block = grouped[:, :, :, t : t + n].reshape(B, Hkv, G * n, D)
-        scores = torch.matmul(block, k[:, :, low:seen].transpose(2, 3)).view(B, Hkv, G, n, -1)
-        scores.masked_fill_(hidden[:, None, None], float("-inf"))
+    for columns, slots, seen in _blocks(max(1, elements // (B * Hq * S)), S, last, window):
+        n, keys, values = seen.shape[1], k[:, :, slots], v[:, :, slots]
+        block = grouped[:, :, :, columns].reshape(B, Hkv, G * n, D)
+        scores = torch.matmul(block, keys.transpose(2, 3)).view(B, Hkv, G, n, -1)
+        scores.masked_fill_(~seen[:, None, None], float("-inf"))
         probs = softmax(scores, sink_column)
-        mixed = torch.matmul(probs.to(v.dtype).reshape(B, Hkv, G * n, -1), v[:, :, low:seen])
-        out[:, t : t + n] = mixed.view(B, Hq, n, -1).transpose(1, 2)
+        mixed = torch.matmul(probs.to(v.dtype).reshape(B, Hkv, G * n, -1), values)
+        out[:, columns] = mixed.view(B, Hq, n, -1).transpose(1, 2)
         if counts is not None:
-            probs = probs * counts[:, None, None, t : t + n, None]
+            probs = probs * counts[:, None, None, columns, None]
         if band is not None:
-            probs = probs * (age < band)[:, None, None]
-        mass[..., low:seen] += probs.sum(3)
+            near = torch.arange(S, device=q.device)[slots] > last[:, columns, None] - band
+            probs = probs * near[:, None, None]
+        mass[..., slots] += probs.sum(3)
     return out, mass
 
 
@@ -209,10 +191,8 @@ def added(x: Tensor, dim: int) -> Tensor:
 def newest_logits(q: Tensor, k: Tensor, own: bool = True) -> Tensor:
     """Logits of the newest tokens' queries, at least float32, (R, Hkv, G, window, S).
 
-    Args:
-        q: scaled, oldest first, (R, Hkv, G, window, D).
-        k: oldest first, (R, Hkv, S, D).
-        own: whether the last keys are of the queries' tokens, which see none that is newer.
+    Queries are scaled, (R, Hkv, G, window, D), keys (R, Hkv, S, D), both oldest first. The last
+    keys are the queries' `own`, or older than these: a query sees none that is newer.
     """
     S, window, wide = k.shape[2], q.shape[3], accumulator(k.dtype)
     scores = q.flatten(2, 3).to(wide) @ k.to(wide).transpose(2, 3)
@@ -251,14 +231,9 @@ def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def take_pages(x: Sequence[Tensor], pages: Tensor, page: int) -> list[Tensor]:
-    """Copy the chosen pages of each row, of several tensors alike.
+    """Copy the chosen pages (B, H, U) of several tensors (B, Hkv, C, D), (B * H, U * page, D) each.
 
-    Args:
-        x: tensors (B, Hkv, C, D), C a multiple of `page`.
-        pages: (B, H, U), H a multiple of Hkv: one set per KV head, or per query head.
-
-    Returns:
-        (B * H, U * page, D) of each.
+    C is a multiple of `page`, H of Hkv: each KV head, or each query head, has a set of pages.
     """
     Hkv, C, D = x[0].shape[1:]
     B, H, U = pages.shape

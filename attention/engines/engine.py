@@ -27,12 +27,10 @@ from attention.engines import gpu
 
 
 class QKV(NamedTuple):
-    """A query per head, and the slots it reads; M queries share each of H sets of slots.
+    """Scaled queries (B, H, M, D), and keys and values (B, Hkv, C, D), read in place.
 
-    Attributes:
-        q: scaled, (B, H, M, D).
-        k, v: (B, Hkv, C, D), read in place; H is Hkv, or a multiple of it where pages are chosen.
-        sink_logits: the model's own logits in addition to the slots', (H * M,), or None.
+    M queries share each of H sets of slots; H is Hkv, or a multiple of it where pages are chosen.
+    The model's own logits in addition to the slots' are (H * M,).
     """
 
     q: Tensor
@@ -42,14 +40,11 @@ class QKV(NamedTuple):
 
 
 class AttentionOutput(NamedTuple):
-    """What a query got; M queries share each of H sets of slots.
+    """What queries got, (B, H, M, D); the others are at least float32, and None if not asked for.
 
     Attributes:
-        out: (B, H, M, D).
-        probs: probability of each slot up to the most held, at least float32, (B, H, M, S); None
-            where not asked for.
-        lse: logarithm of the sum of exponentials, sinks included, at least float32, (B, H, M); None
-            where not asked for.
+        probs: probability of each slot up to the most held, (B, H, M, S).
+        lse: logarithm of the sum of exponentials, sinks included, (B, H, M).
     """
 
     out: Tensor
@@ -88,9 +83,9 @@ class Engine:
         A set without a slot to read gets zeros, and minus infinity with `lse`.
 
         Args:
-            qkv: C is a multiple of `page`, the slots of a page.
-            pages: page numbers of each set, (B, H, U).
-            counts: slots to read of each, from its first on; 0 for none, (B, H, U).
+            pages, counts: page numbers of each set, and slots to read of each page, from its first
+                on, (B, H, U).
+            page: slots of a page, of which C is a multiple.
         """
         keys, values = take_pages((qkv.k, qkv.v), pages, page)
         hidden = torch.arange(page, device=pages.device) >= counts[..., None]
@@ -109,18 +104,14 @@ class Engine:
     def attend_with_mass(
         self, qkv: QKV, occupancy: Occupancy, mass: Tensor, elsewhere: AttentionOutput | None = None
     ) -> Tensor:
-        """`attend`, adding to `mass` what each slot gets of its set's queries.
+        """`attend`, (B, H, M, D), adding to `mass` what each slot gets of its set's queries.
 
         Args:
             mass: at least float32, (B, H, C or less), any strides but of slots; added to in place.
             elsewhere: what the same queries got of other slots, with `lse`: one softmax over both
                 is wanted. The share of these slots is what is added to `mass`.
-
-        Returns:
-            (B, H, M, D).
         """
-        joined = elsewhere is not None
-        out, probs, lse = self.attend(qkv, occupancy, probs=True, lse=joined)
+        out, probs, lse = self.attend(qkv, occupancy, probs=True, lse=elsewhere is not None)
         assert probs is not None
         if elsewhere is not None:
             assert lse is not None
@@ -136,9 +127,8 @@ class Engine:
     def put(self, arriving: Sequence[tuple[Slots, Tensor | None]], at: Tensor) -> None:
         """Overwrite one slot of each row and head in several tensors of as many slots.
 
-        Args:
-            arriving: the tensors, and what goes into each, (B, H, 1, ...); None to empty the slots.
-            at: which slots, as in `Slots.flat`, (B * H,).
+        `at` says which, as in `Slots.flat`, (B * H,). What goes into each is (B, H, 1, ...), or
+        None to empty the slots.
         """
         for slots, new in arriving:
             if new is None:
@@ -149,18 +139,11 @@ class Engine:
     def likeliest(
         self, qkv: QKV, occupancy: Occupancy, k: int, *, largest: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Each row's newest slot, and the k - 1 others that get most probability.
+        """Each row's newest slot, and the k - 1 others that get most probability of Hkv sets.
 
-        Among equals the older slot is taken.
-
-        Args:
-            qkv: H is Hkv; values are not looked at.
-            k: slots wanted, at least 1; at most as many come as the longest row holds.
-            largest: a slot counts for the largest probability that a query gives it, not for their
-                sum.
-
-        Returns:
-            Slots in any order, and 1 where one is read, 0 where a row holds fewer, (B, H, k).
+        Slots come in any order, with 1 where one is read and 0 where a row holds fewer, (B, H, k);
+        k is at least 1, and no more come than the longest row holds. Among equals the older slot is
+        taken. The `largest` probability that a query gives a slot counts, or their sum.
         """
         best, slots = top(self.likelihood(qkv, occupancy, largest=largest)[1], k)
         return slots, (best > float("-inf")).long()
@@ -183,23 +166,17 @@ class Engine:
         self, q: Tensor, summaries: Tensor, competing: Occupancy, k: int,
         always: tuple[Tensor, Tensor], page: int, *, first: int = 0, narrow: bool = False,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """The k pages worth most to each set of queries, and pages that are always read.
+        """The k pages worth most to each set, and the pages `always` read, for `attend_pages`.
 
-        Among equals the lower number wins. A page's worth is the largest product of its summary
-        with a query of the set.
+        A page's worth is the largest product of its summary with a query of the set; among equals
+        the lower number wins. Numbers of pages and tokens to read are (B, H, k + A).
 
         Args:
-            q: (B, H, M, E).
-            summaries: (B, Hkv, P, E), read in place; H is a multiple of Hkv.
-            competing: pages of each row that compete, from the first on.
+            q: (B, H, M, E), and `summaries`: (B, Hkv, P, E), read in place; H is a multiple of Hkv.
+            competing: pages of each row that compete, from number `first` on, of `page` tokens.
             k: pages wanted, at least 1; at most as many come as the longest row lets compete.
             always: pages that every set of a row reads and the tokens on them, (B, A) each.
-            page: tokens on each page that competes.
-            first: number of the first page that competes.
             narrow: rank by scores rounded to float32, so that equals up to rounding are ties.
-
-        Returns:
-            Numbers and tokens to read of pages, as `attend_pages` takes them, (B, H, k + A).
         """
         H, score = q.shape[1], page_scores(q, summaries[:, :, : competing.most])
         if narrow:
@@ -212,11 +189,9 @@ class Engine:
         return torch.cat((pages + first, fixed), -1), torch.cat((counts, tokens), -1)
 
     def raise_to(self, slots: Slots, at: Tensor, new: Tensor, fresh: Tensor | None = None) -> None:
-        """Let one slot of each row and head hold the larger of its numbers and new ones.
+        """Let one slot of each row and head hold the larger of its numbers and new ones, see `put`.
 
-        Args:
-            at, new: which and what, as in `put`.
-            fresh: which of them hold nothing yet, (B * H,); None for none.
+        `fresh` are those that hold nothing yet, (B * H,); None for none.
         """
         known, new_values = slots.flat.index_select(0, at), new.to(slots.data.dtype).flatten(0, 2)
         larger = torch.maximum(known, new_values)
@@ -289,15 +264,10 @@ class Engine:
         return (total.flip(-1) / S).softmax(-1)
 
     def keep_best(self, state: Sequence[Slots], rows: Tensor, worth: Tensor, most: int) -> None:
-        """Move the slots worth most to the front, in their order, and empty the others.
+        """Move the slots of `rows` (R,) worth most to the front, in order, and empty the others.
 
-        Among equals the first ones stay.
-
-        Args:
-            state: what follows a token from slot to slot, (B, H, C, ...) each, C alike.
-            rows: whose slots, (R,).
-            worth: (R, H, S).
-            most: how many stay.
+        `most` stay, among equals the first ones; `worth` is (R, H, S). The `state` that follows a
+        token from slot to slot is (B, H, C, ...) each, C alike.
         """
         (_, H, S), C = worth.shape, state[0].capacity
         order = worth.argsort(dim=-1, descending=True, stable=True)
@@ -313,10 +283,8 @@ class Engine:
         """The slot of each set that is worth least, among equals that of the newest token.
 
         Args:
-            worth: (B, H or 1, S), any strides.
-            position: of the token in each slot, int32, (B, H, S).
-            stays: positions from which on tokens of a row are worth more than any other, (B,); None
-                for none.
+            worth: (B, H or 1, S), any strides; position is of the token in each, int32, (B, H, S).
+            stays: positions from which on tokens of a row are worth more than any other, (B,).
 
         Returns:
             (B, H, 1).

@@ -84,17 +84,14 @@ def processors(device: torch.device) -> int:
 class DeviceCounts:
     """What kernels must know of each row, (rows,) int32 at fixed addresses.
 
-    A step reads `seen` and adds `live` to it and to all other lengths when it ends. The host writes
-    them where rows come, go or are cut, and nowhere else.
-
-    Args:
-        rows, tokens: the most rows, and the most tokens of a row.
+    The host writes them where rows come, go or are cut, and nowhere else.
 
     Attributes:
+        rows, tokens: the most rows, and the most tokens of a row.
         seen: tokens of each row before the step.
         live: 1 for rows that are stepped, 0 for places that are free.
         numbers: these and what layers need in addition, by name.
-        lengths: which of `numbers` grow by one with every token.
+        lengths: which of `numbers` grow by `live` when a step ends.
         reads: where kernels count the slots that they read, (R, H, parts) by layer, rows of a step
             and whether pages are read; None where they do not.
         dense: whether layers that choose read all in this step.

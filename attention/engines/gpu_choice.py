@@ -5,6 +5,9 @@ A set is a choice of its own: one KV head of a row, one query head, or all heads
 follow from capacities alone: every program reads its row's length, and has nothing to do where its
 share is empty or the row is not live. Within a launch no program reads what another one writes.
 Sums are in float32, in one order for all slots, so that equal slots stay equal.
+
+What is called takes a new token's q (R, Hq, 1, D), not scaled, and k and v (R, Hkv, 1, D), and of
+each row before the step `seen` and `live`, int32, (R,). What it writes to is contiguous.
 """
 
 from __future__ import annotations
@@ -399,15 +402,9 @@ def estimate_pages(
 ) -> Tensor:  # fmt: skip
     """Store each row's new token, raise its page's bounds, and score the full pages before it.
 
-    Args:
-        q, k, v: (R, Hq, 1, D) and (R, Hkv, 1, D); q not scaled.
-        keys, values: (rows, Hkv, C, D), contiguous.
-        bounds: the summaries of `quest`, (rows, Hkv, P, 2 D), contiguous.
-        seen, live: of each row before the step, int32, (R,).
-        gqa: as the parameter of `quest`; with "query_head" each query head has a set.
-
-    Returns:
-        float32, (R, sets, P); nothing is written from the new token's page on.
+    Bounds are the summaries of `quest`, (rows, Hkv, P, 2 D), and `gqa` its parameter; with
+    "query_head" each query head has a set. Scores are float32, (R, sets, P); nothing is written
+    from the new token's page on.
     """
     (R, Hq, _, D), Hkv, P = q.shape, k.shape[1], bounds.shape[2]
     sets, pages = Hq if gqa == "query_head" else Hkv, 16 if interpreted() else _PAGES
@@ -427,17 +424,12 @@ def estimate_blocks(
 ) -> Tensor:  # fmt: skip
     """Let each row's new token into its window and the oldest out, and score the blocks.
 
-    Args:
-        q, k, v, seen, live: as in `estimate_pages`.
-        near: keys and values of the window and their mass, (rows, Hkv, n_local, D) and
-            (rows, Hkv, n_local) float32.
-        far: keys and values of pages, (rows, Hkv, C, D), C a multiple of `block`; mass of the
-            newest, (rows, Hkv, block) float32; representatives, (rows, sets, P, Hkv / sets * D)
-            float32.
-        turn: cos and sin of all positions, float32, (positions, rotated part of D) each.
+    Scores are float32, (R, sets, P); nothing is written where blocks do not compete.
 
-    Returns:
-        float32, (R, sets, P); nothing is written where blocks do not compete.
+    Args:
+        near: keys, values and mass of the window, as `far_blocks` takes them, mass in float32.
+        far: keys, values and newest mass of pages, C a multiple of `block`, and representatives.
+        turn: cos and sin of all positions, float32, (positions, rotated part of D) each.
     """
     (far_k, far_v, left_mass, means), blocks = far, 16 if interpreted() else _PAGES
     (R, Hq, _, D), Hkv, (sets, P), block = q.shape, k.shape[1], means.shape[1:3], left_mass.shape[2]
@@ -464,8 +456,7 @@ def select(
     Args:
         scores: float32, (R, sets, P), of pages behind the first ones; or logits of slots, whose
             probabilities, the sum over a set's queries or the `largest`, are what counts.
-        lengths: tokens of each row before the step, int32, (R,); the new one is on the last page.
-        k: pages wanted.
+        lengths: as `seen`; the new token is on the last page.
         n_init: first tokens that have pages of their own; the slots behind them on these are empty.
         window: newest tokens that are on no page.
         heads: heads that read the tables, a multiple of the sets; as many by default.
@@ -498,13 +489,7 @@ def restamp(
     splits: Splits, seen: Tensor, live: Tensor, stamps: Tensor, page: int, gqa: str,
     alpha: float | None,
 ) -> None:  # fmt: skip
-    """Stamp the new token and the pages that are needed, as `raas` does at each step.
-
-    Args:
-        splits: with logits.
-        seen, live: of each row before the step, int32, (R,).
-        stamps: int32, (rows, H, C).
-    """
+    """Stamp the new token and the pages that are needed, int32, (rows, H, C), as `raas` does."""
     (known, constants), (_, H, C) = _sums(splits), stamps.shape
     pages, padded = power_of_two(-(-C // page)), power_of_two(page, 1)
     gpu.launch(
@@ -522,12 +507,10 @@ def column_mass(
     """The probability that each slot receives of all queries, without writing any down.
 
     Args:
-        q: (B, Hq, T, D).
-        k: (B, Hkv, S, D), oldest token first.
+        q, k: of a prompt, (B, Hq, T, D), and (B, Hkv, S, D), oldest token first.
         lengths: slots of each row, int32, (B,); the last query sees all, each before it one less.
         weights: factor of what a query gives, 0 or more, float32, (B or 1, T), contiguous.
-        band: only queries less than this many tokens after a slot give it mass; None for all.
-        sink_logits: the model's further logits, (Hq,).
+        band, sink_logits: as in `attention.core.kernels.dense_with_mass`.
 
     Returns:
         Mass (B, Hkv, G, S), 0 for slots that a row has not, and the logarithms of the queries'

@@ -11,15 +11,13 @@ import torch
 from torch import Tensor
 
 from attention.core import devices
-from attention.core.kernels import dense, dense_with_mass, prompts_are_read
+from attention.core.kernels import LEFT_OUT, dense, dense_with_mass
 from attention.core.step import Counts
 from attention.engines import gpu
 from attention.engines.engine import Engine
 from attention.engines.gpu import DeviceCounts, Pages, Store, choices, interpreted, unfit
 
 _NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
-# What its kernels take without copying all keys first.
-_LARGEST_HEAD, _HEAD_MULTIPLE = 256, 8
 
 
 class TritonEngine(Engine):
@@ -45,7 +43,7 @@ class TritonEngine(Engine):
         counts: Tensor | None, band: int | None = None, sink_logits: Tensor | None = None,
         window: int | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        if window is not None or not prompts_are_read():
+        if window is not None or LEFT_OUT.get():
             how = (band, sink_logits, window)
             return dense_with_mass(q, k, v, scaling, last, square, counts, *how)
         out, lengths = dense(q, k, v, scaling, last, square), last[:, -1] + 1
@@ -114,7 +112,8 @@ class FlashEngine(TritonEngine):
 
 
 def _fits(q: Tensor) -> bool:
-    return q.shape[-1] % _HEAD_MULTIPLE == 0 and q.shape[-1] <= _LARGEST_HEAD
+    """Whether flash-attn takes heads of this size, without copying all keys first."""
+    return q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
 
 
 def _flash_attn() -> Any:

@@ -489,7 +489,13 @@ def restamp(
     splits: Splits, seen: Tensor, live: Tensor, stamps: Tensor, page: int, gqa: str,
     alpha: float | None,
 ) -> None:  # fmt: skip
-    """Stamp the new token and the pages that are needed, int32, (rows, H, C), as `raas` does."""
+    """Stamp the new token and the pages that are needed, as `raas` does at each step.
+
+    Args:
+        splits: with logits.
+        seen, live: of each row before the step, int32, (R,).
+        stamps: int32, (rows, H, C).
+    """
     (known, constants), (_, H, C) = _sums(splits), stamps.shape
     pages, padded = power_of_two(-(-C // page)), power_of_two(page, 1)
     gpu.launch(

@@ -40,16 +40,11 @@ class QKV(NamedTuple):
 
 
 class AttentionOutput(NamedTuple):
-    """What queries got, (B, H, M, D); the others are at least float32, and None if not asked for.
-
-    Attributes:
-        probs: probability of each slot up to the most held, (B, H, M, S).
-        lse: logarithm of the sum of exponentials, sinks included, (B, H, M).
-    """
+    """What queries got, (B, H, M, D), and at least in float32 what was asked for."""
 
     out: Tensor
-    probs: Tensor | None = None
-    lse: Tensor | None = None
+    probs: Tensor | None = None  # of each slot up to the most held, (B, H, M, S)
+    lse: Tensor | None = None  # logarithm of the sum of exponentials, sinks included, (B, H, M)
 
 
 class Engine:
@@ -213,10 +208,8 @@ class Engine:
         A page scores the largest probability that one of its slots gets.
 
         Args:
-            stamps: int32, (B, H, C), the same on all slots of a page.
+            stamps: int32, (B, H, C), the same on all slots of a page; `now` are the new ones, (B,).
             probs: at least float32, (B, H, M, S), 0 where no slot is held.
-            occupancy: slots of each row, from the first on.
-            now: the new stamps, (B,).
             page: slots of a page; the last one may be begun only.
             how: what of the M queries counts, their "sum", "mean" or "max".
             alpha: None for the better half of each set's pages, at least one; among equals the

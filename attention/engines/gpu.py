@@ -82,28 +82,22 @@ def processors(device: torch.device) -> int:
 
 
 class DeviceCounts:
-    """What kernels must know of each row, (rows,) int32 at fixed addresses.
+    """What kernels must know of each of at most so many rows, (rows,) int32 at fixed addresses.
 
-    The host writes them where rows come, go or are cut, and nowhere else.
-
-    Attributes:
-        rows, tokens: the most rows, and the most tokens of a row.
-        seen: tokens of each row before the step.
-        live: 1 for rows that are stepped, 0 for places that are free.
-        numbers: these and what layers need in addition, by name.
-        lengths: which of `numbers` grow by `live` when a step ends.
-        reads: where kernels count the slots that they read, (R, H, parts) by layer, rows of a step
-            and whether pages are read; None where they do not.
-        dense: whether layers that choose read all in this step.
-        handed: as `Step.handed`, until the step ends.
+    That is the tokens `seen` before the step, whether it is `live` or a place that is free, and
+    what layers need in addition. The host writes it where rows come, go or are cut, and nowhere
+    else.
     """
 
     def __init__(self, rows: int, tokens: int, device: torch.device) -> None:
         self.rows, self.tokens, self.device = rows, tokens, device
         self.numbers: dict[str, Tensor] = {}
-        self.lengths: set[str] = set()
+        self.lengths: set[str] = set()  # which of the numbers grow by `live` when a step ends
         self.seen, self.live = self.number("seen", grows=True), self.number("live")
+        # Where kernels count the slots that they read, (R, H, parts) by layer, rows of a step and
+        # whether pages are read; None where they do not.
         self.reads: dict[tuple[int, int, bool], Tensor] | None = None
+        # Whether layers that choose read all in this step, and what `Step.handed` is in others.
         self.dense, self.handed = True, None
 
     def number(self, name: str, grows: bool = False) -> Tensor:
@@ -132,24 +126,18 @@ class DeviceCounts:
 class Eviction:
     """What a layer remembers of its slots, and how it chooses the token that it drops.
 
-    Attributes:
-        worth: "score", what a slot is remembered to have got; "last", what it got in this step;
-            "number", a number drawn for its position; "mass" where nothing is dropped; "" where
-            nothing is remembered either, or hooks learn and choose.
-        following: the slot of the next token, (rows, H, 1).
-        spared, recent: numbers of rows: tokens of lower positions stay, and so many newest ones.
-        memory: (rows, H, C) or (rows, H, C, G), float32; None where nothing is remembered.
-        numbers: of heads, (H,) int64, for "number".
-        shared: whether all heads drop the same token.
+    A slot is worth its "score", what it is remembered to have got; what it got in the "last" step;
+    or a "number" drawn for its position. "mass" is remembered where nothing is dropped. "" is for
+    hooks that learn and choose, and for layers that do neither.
     """
 
     worth: str = ""
-    following: Tensor | None = None
-    spared: Tensor | None = None
-    recent: Tensor | None = None
-    memory: Tensor | None = None
-    numbers: Tensor | None = None
-    shared: bool = False
+    following: Tensor | None = None  # the slot of the next token, (rows, H, 1)
+    spared: Tensor | None = None  # tokens of lower positions stay, (rows,)
+    recent: Tensor | None = None  # so many newest tokens stay, (rows,)
+    memory: Tensor | None = None  # (rows, H, C) or (rows, H, C, G), float32
+    numbers: Tensor | None = None  # of heads, (H,) int64
+    shared: bool = False  # whether all heads drop the same token
 
     @property
     def remembered(self) -> int:
@@ -161,79 +149,54 @@ class Eviction:
 class Store:
     """Where the keys and values of a layer lie, and where the next token goes.
 
-    Attributes:
-        index: of the layer.
-        keys, values: (rows, Hkv, C, D), contiguous.
-        lengths: slots in use before a step, (rows,).
-        limit: slots that are ever in use, at most C.
-        place: "append", behind those in use; "ring", over the oldest one outside the `first`;
-            "next", where `eviction` says; "stored", "table": it is in its slot already. With
-            "table" pages alone are read, and with "paged", as "append", where they end with it.
-        first: slots that a ring leaves alone, (rows,).
-        turn: cos and sin of all positions, where the first slots are read as if they came directly
-            before the ring's oldest one.
-        position: of the token in each slot, (rows, Hkv, C) int32.
-        queries: scaled queries of the newest tokens, slot = position modulo their number,
-            (rows, Hq, observers, D).
-        sink_logits: the model's own further logits, (Hq,).
+    Its place is "append", behind those in use; "ring", over the oldest one outside the `first`;
+    "next", where `eviction` says; "stored", "table": it is in its slot already. With "table" pages
+    alone are read, and with "paged", as "append", where they end with it.
     """
 
-    index: int
-    keys: Tensor
+    index: int  # of the layer
+    keys: Tensor  # (rows, Hkv, C, D), contiguous
     values: Tensor
-    lengths: Tensor
-    limit: int
+    lengths: Tensor  # slots in use before a step, (rows,)
+    limit: int  # slots that are ever in use, at most C
     place: str = "append"
-    first: Tensor | None = None
+    first: Tensor | None = None  # slots that a ring leaves alone, (rows,)
+    # cos and sin of all positions, where a ring's first slots are read as if they came directly
+    # before its oldest one.
     turn: Turn | None = None
-    position: Tensor | None = None
+    position: Tensor | None = None  # of the token in each slot, (rows, Hkv, C) int32
+    # Scaled, of the newest tokens, slot = position modulo their number, (rows, Hq, observers, D).
     queries: Tensor | None = None
     eviction: Eviction = Eviction()
-    sink_logits: Tensor | None = None
+    sink_logits: Tensor | None = None  # the model's own further logits, (Hq,)
 
 
 @dataclass(frozen=True)
 class Pages:
     """Pages that a step reads, the new token's among them, or further ones.
 
-    Attributes:
-        keys, values: (rows, Hkv, C, D), contiguous.
-        table: pages of each set, ascending, int32, (R, H, U): H is Hkv, or Hq where each query
-            head has its own.
-        read: how many slots of them are read, int32, (R, H); 0 for a set without any.
-        size: slots of a page.
-        first: tokens that have pages of their own; the slots behind them there are empty.
-        turn: as in `Store`, where all is read from `limit` - 1 positions further on.
+    H is Hkv, or Hq where each query head has a set of pages.
     """
 
-    keys: Tensor
+    keys: Tensor  # (rows, Hkv, C, D), contiguous
     values: Tensor
-    table: Tensor
-    read: Tensor
-    size: int
-    first: int = 0
-    turn: Turn | None = None
+    table: Tensor  # pages of each set, ascending, int32, (R, H, U)
+    read: Tensor  # how many slots of them are read, int32, (R, H); 0 for a set without any
+    size: int  # slots of a page
+    first: int = 0  # tokens that have pages of their own; the slots behind them there are empty
+    turn: Turn | None = None  # where all is read from `Store.limit` - 1 positions further on
 
 
 class Splits(NamedTuple):
-    """What queries got of each split of the slots and pages they read; `join_splits` adds it up.
-
-    Attributes:
-        store, pages: what was read.
-        mixed, sums: as `attend` in `gpu_kernels` leaves them, (R, H, parts, M, D) and
-            (2, R, H, parts, M).
-        own: splits of slots, the others are of pages.
-        tile: slots that a program worked on at once.
-        logits: scaled, of slots, (R, H, M, C) float32; None where nobody asks for them.
-    """
+    """What queries got of each split of the slots and pages they read; `join_splits` adds it up."""
 
     store: Store
     pages: Pages | None
-    mixed: Tensor
-    sums: Tensor
-    own: int
-    tile: int
-    logits: Tensor | None
+    mixed: Tensor  # (R, H, parts, M, D), not divided by the totals
+    sums: Tensor  # the highest logits, and the totals, (2, R, H, parts, M)
+    own: int  # splits of slots, the others are of pages
+    tile: int  # slots that a program worked on at once
+    logits: Tensor | None  # scaled, of slots, (R, H, M, C) float32, where asked for
 
 
 def choices() -> Any:
@@ -272,13 +235,8 @@ def attend(
 ) -> Tensor:  # fmt: skip
     """Store each row's new token, attend, and choose what is dropped next: two launches.
 
-    Args:
-        q: not scaled, (R, Hq, 1, D).
-        k, v: (R, Hkv, 1, D).
-        pages: what is read in addition; or, with place "table", alone.
-
-    Returns:
-        (R, 1, Hq, D); zeros in rows that are not live.
+    Queries are not scaled, (R, Hq, 1, D), keys and values (R, Hkv, 1, D). Pages are read in
+    addition, or alone, see `Store`. Returns (R, 1, Hq, D); zeros in rows that are not live.
     """
     return join_splits(counts, attend_splits(counts, store, q, k, v, scaling, pages))
 

@@ -466,11 +466,11 @@ def select(
         Pages in ascending order, int32, (R, heads, U), and how many slots of them to read, the
         empty ones included, int32, (R, heads). U is the number of first pages + k + 1.
     """
-    splits = scores if isinstance(scores, Splits) else None
-    (known, constants), columns = _sums(splits), -(-n_init // page) + k + 1
+    known, constants = _sums(scores if isinstance(scores, Splits) else None)
     if isinstance(scores, Splits):
-        (R, H, _, _, _), width = scores.mixed.shape, scores.store.keys.shape[2]
-        scores = scores.mixed.new_empty((R, H, width))
+        R, H, *_ = scores.mixed.shape
+        scores = scores.mixed.new_empty((R, H, scores.store.keys.shape[2]))
+    columns = -(-n_init // page) + k + 1
     R, sets, width = scores.shape
     heads = heads or sets
     if width >= _MOST:

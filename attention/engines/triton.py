@@ -31,9 +31,7 @@ class TritonEngine(Engine):
             return f"a model in {', '.join(_NAMES.values())}, not {dtype}".replace("torch.", "")
         if importlib.util.find_spec("triton") is None:
             return "it installed: there is no package triton"
-        if device.type != "cuda":
-            if device.type == "cpu" and interpreted():
-                return None
+        if device.type != "cuda" and not (device.type == "cpu" and interpreted()):
             return f"a model on a CUDA device, not on {device}"
         return None if interpreted() else unfit(device)
 

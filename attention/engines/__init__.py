@@ -20,10 +20,7 @@ FASTEST = {"cpu": "cpp", "cuda": "triton"}
 
 
 def select(name: str, device: torch.device, dtype: torch.dtype) -> Engine:
-    """The engine of this name; "auto" is the fastest that can work.
-
-    Args:
-        device, dtype: of the model.
+    """The engine of this name for a model; "auto" is the fastest that can work.
 
     Raises:
         InvalidValue: no such engine, or one that cannot work here, with the reason.

@@ -9,10 +9,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
-import math
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -88,11 +87,10 @@ class CppEngine(Engine):
         return pages, counts
 
     def raise_to(self, slots: Slots, at: Tensor, new: Tensor, fresh: Tensor | None = None) -> None:
-        data, (B, H) = slots.data, new.shape[:2]
-        D = math.prod(data.shape[3:])
+        data, D = slots.data, slots.width // slots.data.itemsize
         new = new.to(data.dtype).contiguous()
         _operation(data.dtype).raise_to(
-            B * H, D, at.data_ptr(), _at(fresh), new.data_ptr(), data.data_ptr()
+            len(at), D, at.data_ptr(), _at(fresh), new.data_ptr(), data.data_ptr()
         )
 
     def rotate(self, x: Tensor, turn: Turn, out: Tensor | None = None) -> Tensor:
@@ -153,11 +151,9 @@ class CppEngine(Engine):
         operations = _operation(worth.dtype)
         operations.order(R * H, S, most, worth.data_ptr(), index.data_ptr())
         for slots in state:
-            data = slots.data
-            size = math.prod(data.shape[3:]) * data.itemsize
             operations.move(
-                R, H, C, S, most, size, rows.data_ptr(), index.data_ptr(),
-                slots.empty.data_ptr(), data.data_ptr(),
+                R, H, C, S, most, slots.width, rows.data_ptr(), index.data_ptr(),
+                slots.empty.data_ptr(), slots.data.data_ptr(),
             )  # fmt: skip
 
     def likeliest(
@@ -206,20 +202,19 @@ def _attend(
     (B, H, M, D), Hkv = q.shape, k.shape[1]
     q = q.contiguous()
     # Rows and heads may lie anywhere, the slots of a head follow each other.
-    row, head, *within = strides = k.stride()
-    if strides != v.stride() or within != [D, 1]:
+    strides = k.stride()
+    if strides != v.stride() or strides[2:] != (D, 1):
         k, v = k.contiguous(), v.contiguous()
-        row, head = k.stride()[:2]
+        strides = k.stride()
     out, wide = torch.empty_like(q), accumulator(q.dtype)
     U, most, table_row, table_set = 0, 0, 0, 0
     if pages is not None:
         assert counts is not None
         counts, U = counts.to(torch.int64), pages.shape[2]
         # One table may serve all sets of a row, or all rows.
-        table_row, table_set, last_stride = strides = pages.stride()
-        if strides != counts.stride() or last_stride != 1:
+        if pages.stride() != counts.stride() or pages.stride(2) != 1:
             pages, counts = pages.contiguous(), counts.contiguous()
-            table_row, table_set, _ = pages.stride()
+        table_row, table_set, _ = pages.stride()
     if occupancy is not None:
         most = occupancy.most
     probabilities = q.new_empty((B, H, M, most), dtype=wide) if probs else None
@@ -235,7 +230,7 @@ def _attend(
         other, other_lse = elsewhere.out.contiguous(), elsewhere.lse.contiguous()
     work = B * H * M * D * (most or U * page)
     _operation(q.dtype).attend(
-        B, H, Hkv, M, D, row, head, U, page, most,
+        B, H, Hkv, M, D, *strides[:2], U, page, most,
         q.data_ptr(), k.data_ptr(), v.data_ptr(), _at(pages), _at(counts), table_row, table_set,
         None if occupancy is None else occupancy.tensor.data_ptr(), _at(sinks), out.data_ptr(),
         _at(total), _at(probabilities), _at(mass), mass_row, mass_set, _at(other), _at(other_lse),
@@ -248,24 +243,20 @@ def _at(x: Tensor | None) -> int | None:
     return None if x is None else x.data_ptr()
 
 
-_INT, _POINTER, _FLAG, _DOUBLE = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int, ctypes.c_double
 _MOVING = frozenset({"put", "move"})
-#: What each operation takes, in order: how many arguments of which type.
-_ARGUMENTS: dict[str, tuple[tuple[int, Any], ...]] = {
-    "attend": (
-        *((10, _INT), (5, _POINTER), (2, _INT), (6, _POINTER), (2, _INT), (2, _POINTER)),
-        (1, _FLAG),
-    ),
-    "raise_to": ((2, _INT), (4, _POINTER)),
-    "rotate": ((13, _INT), (4, _POINTER)),
-    "order": ((3, _INT), (2, _POINTER)),
-    "move": ((6, _INT), (4, _POINTER)),
-    "put": ((1, _INT), (1, _POINTER), (1, _INT), (1, _POINTER)),
-    "likeliest": ((8, _INT), (1, _FLAG), (6, _POINTER), (1, _FLAG)),
-    "restamp": ((6, _INT), (1, _FLAG), (1, _DOUBLE), (4, _POINTER)),
-    "redundancy": ((3, _INT), (1, _DOUBLE), (2, _POINTER)),
-    "best": ((8, _INT), (1, _FLAG), (3, _POINTER), (3, _INT), (5, _POINTER), (1, _FLAG)),
-    "lowest": ((7, _INT), (4, _POINTER)),
+#: What each operation takes, in order: how many arguments of which type of `ctypes`.
+_ARGUMENTS = {
+    "attend": "10 int64, 5 void_p, 2 int64, 6 void_p, 2 int64, 2 void_p, 1 int",
+    "raise_to": "2 int64, 4 void_p",
+    "rotate": "13 int64, 4 void_p",
+    "order": "3 int64, 2 void_p",
+    "move": "6 int64, 4 void_p",
+    "put": "1 int64, 1 void_p, 1 int64, 1 void_p",
+    "likeliest": "8 int64, 1 int, 6 void_p, 1 int",
+    "restamp": "6 int64, 1 int, 1 double, 4 void_p",
+    "redundancy": "3 int64, 1 double, 2 void_p",
+    "best": "8 int64, 1 int, 3 void_p, 3 int64, 5 void_p, 1 int",
+    "lowest": "7 int64, 4 void_p",
 }
 
 
@@ -300,7 +291,8 @@ def _declared(loaded: ctypes.CDLL, dtype: str) -> SimpleNamespace:
     for name, kinds in _ARGUMENTS.items():
         # What moves bytes only is the same for all.
         operation = getattr(loaded, f"lil_{name}" if name in _MOVING else f"lil_{name}_{dtype}")
-        operation.argtypes = [kind for count, kind in kinds for _ in range(count)]
+        counted = (kind.split() for kind in kinds.split(", "))
+        operation.argtypes = [getattr(ctypes, f"c_{x}") for n, x in counted for _ in range(int(n))]
         operation.restype = None
         setattr(declared, name, operation)
     return declared

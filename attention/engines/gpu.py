@@ -63,8 +63,8 @@ def unfit(device: torch.device) -> str | None:
     if torch.version.hip is None:
         capability = torch.cuda.get_device_capability(device)
         if capability < _CAPABILITY:
-            least, has = (".".join(map(str, x)) for x in (_CAPABILITY, capability))
-            return f"a GPU of compute capability {least} or higher, not {has}"
+            wanted = "a GPU of compute capability {}.{} or higher, not {}.{}"
+            return wanted.format(*_CAPABILITY, *capability)
     if "CC" not in os.environ and not any(map(shutil.which, ("gcc", "clang"))):
         return "a C compiler, with which triton builds what starts its kernels (CC, gcc or clang)"
     headers = Path(sysconfig.get_paths()["include"])
@@ -97,7 +97,7 @@ class DeviceCounts:
         # Where kernels count the slots that they read, (R, H, parts) by layer, rows of a step and
         # whether pages are read; None where they do not.
         self.reads: dict[tuple[int, int, bool], Tensor] | None = None
-        # Whether layers that choose read all in this step, and what `Step.handed` is in others.
+        # Whether layers that choose read all in this step, and what `Step.handed` is in a `Step`.
         self.dense, self.handed = True, None
 
     def number(self, name: str, grows: bool = False) -> Tensor:

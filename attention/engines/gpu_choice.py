@@ -45,10 +45,8 @@ def _vector(x, d, scaling, D: tl.constexpr):
 @triton.jit
 def _turned(x, d, scaling, start, end, cos, sin, D: tl.constexpr, TURN: tl.constexpr):
     """`_vector` of position `start` as it would be at `end`."""
-    vector = _vector(x, d, scaling, D)
-    if TURN:
-        c, s, partner = turn(cos, sin, start, end, d, TURN)
-        vector = vector * c + _vector(x, partner, scaling, D) * s
+    c, s, partner = turn(cos, sin, start, end, d, TURN)
+    vector = _vector(x, d, scaling, D) * c + _vector(x, partner, scaling, D) * s
     return vector.to(x.dtype.element_ty).to(tl.float32)
 
 
@@ -451,7 +449,8 @@ def select(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The k best pages of each set, the pages of the first tokens, and the last page.
 
-    Among equals the older wins; -0.0 is less than 0.0.
+    Among equals the older wins; -0.0 is less than 0.0. Pages come in ascending order, int32,
+    (R, heads, U), and with how many slots of them to read, the empty ones included, (R, heads).
 
     Args:
         scores: float32, (R, sets, P), of pages behind the first ones; or logits of slots, whose
@@ -461,10 +460,6 @@ def select(
         window: newest tokens that are on no page.
         heads: heads that read the tables, a multiple of the sets; as many by default.
         at_once: scores compared at once.
-
-    Returns:
-        Pages in ascending order, int32, (R, heads, U), and how many slots of them to read, the
-        empty ones included, int32, (R, heads). U is the number of first pages + k + 1.
     """
     known, constants = _sums(scores if isinstance(scores, Splits) else None)
     if isinstance(scores, Splits):
@@ -512,15 +507,14 @@ def column_mass(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The probability that each slot receives of all queries, without writing any down.
 
+    It is (B, Hkv, G, S), 0 for slots that a row has not, and comes with the logarithms of the
+    queries' sums of exponentials, sinks included, (B, Hq, T), both in float32.
+
     Args:
         q, k: of a prompt, (B, Hq, T, D), and (B, Hkv, S, D), oldest token first.
         lengths: slots of each row, int32, (B,); the last query sees all, each before it one less.
         weights: factor of what a query gives, 0 or more, float32, (B or 1, T), contiguous.
         band, sink_logits: as in `attention.core.kernels.dense_with_mass`.
-
-    Returns:
-        Mass (B, Hkv, G, S), 0 for slots that a row has not, and the logarithms of the queries'
-        sums of exponentials, sinks included, (B, Hq, T); float32.
     """
     (B, Hq, T, D), (H, S) = q.shape, k.shape[1:3]
     keys, queries = (16, 16) if interpreted() else _TILES[q.itemsize]

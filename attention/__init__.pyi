@@ -3,6 +3,7 @@ from .errors import BudgetExceeded as BudgetExceeded
 from .errors import InvalidValue as InvalidValue
 from .methods import get as get
 from .methods import names as names
+from .methods.caote import CAOTE as CAOTE
 from .methods.controls.noise import Noise as Noise
 from .methods.controls.oracle import Oracle as Oracle
 from .methods.controls.random import Random as Random
@@ -23,6 +24,7 @@ from .patching.stats import CacheStats as CacheStats
 from .patching.stats import RowStats as RowStats
 
 __all__ = [
+    "CAOTE",
     "H2O",
     "RKV",
     "TOVA",

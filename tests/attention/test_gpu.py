@@ -377,6 +377,7 @@ METHODS = (
     attention.Quest(budget=16, page=4, dense_layers=0),
     attention.InfLLM(budget=32, n_init=5, block=4, topk=2, n_local=12, repr_topk=2),
     attention.Oracle(budget=16),
+    attention.CAOTE(budget=17),
 )
 VARIANTS = (
     attention.Sink(budget=17, sinks=2, positions="absolute"),

@@ -31,6 +31,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "snapkv": {"budget": 16},
     "tova": {"budget": 8},
     "window": {"budget": 8},
+    "caote": {"budget": 16},
 }
 #: The last parameter of each is the one that the message names.
 WRONG: dict[str, tuple[dict[str, Any], ...]] = {
@@ -87,6 +88,7 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "snapkv": ({"budget": 3}, {"window": 12}, {"window": 0}, {"kernel": 2}, {"gqa": "query_head"}),
     "tova": ({"budget": 1}, {"budget": "8"}),
+    "caote": ({"budget": 3}, {"kernel": 2}, {"fast": 1}),
     "window": ({"budget": 0}, {"budget": 2.0}, {"budget": True}),
 }
 

@@ -6,6 +6,7 @@ at a time and recomputes from a list of slots, so that it can be compared with t
 
 from __future__ import annotations
 
+from .caote import CAOTELayer
 from .full import FullLayer
 from .h2o import H2OLayer
 from .infllm import InfLLMLayer
@@ -38,6 +39,7 @@ METHODS: dict[str, type[Layer]] = {
     "rkv": RKVBufferLayer,
     "snapkv": SnapKVLayer,
     "noise": NoiseLayer,
+    "caote": CAOTELayer,
     "lessismore": LessIsMoreLayer,
     "kascade": KascadeLayer,
 }

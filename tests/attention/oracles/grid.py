@@ -92,9 +92,15 @@ KEPT_PROMPTS: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("snapkv", {"budget": 60}, 50),
     ("rkv", {"budget": 40}, 11),
     ("rkv", {"budget": 40, "window": 2, "mix": 0.9}, 20),
+    ("caote", {"budget": 40}, 20),
 )
 # Last, so that the cases of the others stay what they were.
 LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("caote", {"budget": 4, "kernel": 1}),
+    ("caote", {"budget": 5}),
+    ("caote", {"budget": 33}),
+    ("caote", {"budget": 32, "fast": True}),
+    ("caote", {"budget": 32, "window": 1, "kernel": 1, "gqa": "max"}),
     *(
         ("quest", {"budget": 24, "page": 4, "dense_layers": 0, "rule": "moments"} | more)
         for more in (

@@ -154,6 +154,12 @@ def snapkv(draw: Draw, **fixed: Any) -> attention.Backend:
 
 
 @st.composite
+def caote(draw: Draw) -> attention.Backend:
+    base = draw(snapkv()).params()
+    return attention.CAOTE(**base, fast=draw(st.booleans()))
+
+
+@st.composite
 def noise(draw: Draw) -> attention.Backend:
     noise, seed = draw(st.sampled_from((1e-3, 0.25, 1.0))), draw(st.integers(0, 1 << 33))
     return attention.Noise(noise=noise, seed=seed)
@@ -184,6 +190,7 @@ def least_room(backend: attention.Backend) -> int:
         "tova": lambda: 2,
         "snapkv": lambda: 4 if b.window == min(32, b.budget // 4) else _beside(b.window),
         "rkv": lambda: b.window + b.buffer + 1 if b.buffer else _beside(b.window),
+        "caote": lambda: least["snapkv"](),
     }
     return least.get(b.name, lambda: 1)()
 
@@ -210,6 +217,7 @@ BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
     "rkv": partial(keeping, rkv),
     "snapkv": partial(keeping, snapkv),
     "noise": noise,
+    "caote": partial(keeping, caote),
     "lessismore": lessismore,
     "kascade": kascade,
 }

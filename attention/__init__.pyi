@@ -8,6 +8,7 @@ from .methods.controls.noise import Noise as Noise
 from .methods.controls.oracle import Oracle as Oracle
 from .methods.controls.random import Random as Random
 from .methods.full import Full as Full
+from .methods.gkv import GKV as GKV
 from .methods.h2o import H2O as H2O
 from .methods.infllm import InfLLM as InfLLM
 from .methods.kascade import Kascade as Kascade
@@ -25,6 +26,7 @@ from .patching.stats import RowStats as RowStats
 
 __all__ = [
     "CAOTE",
+    "GKV",
     "H2O",
     "RKV",
     "TOVA",

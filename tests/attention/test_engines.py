@@ -287,6 +287,7 @@ METHODS = {
     "infllm": {"budget": 16},
     "raas": {"budget": 32, "page": 4, "keep_prompt": False},
     "rkv": {"budget": 16, "window": 4},
+    "gkv": {"budget": 16, "window": 4},
     "snapkv": {"budget": 16},
     "tova": {"budget": 16},
     "random": {"budget": 16},

@@ -18,6 +18,7 @@ from tests.attention.zoo import animal
 RIGHT: dict[str, dict[str, Any]] = {
     "noise": {},
     "full": {},
+    "gkv": {"budget": 24},
     "h2o": {"budget": 8},
     "infllm": {"budget": 64},
     "kascade": {"budget": 8},
@@ -36,6 +37,10 @@ RIGHT: dict[str, dict[str, Any]] = {
 #: The last parameter of each is the one that the message names.
 WRONG: dict[str, tuple[dict[str, Any], ...]] = {
     "noise": ({"noise": 0}, {"noise": -1.0}, {"noise": True}, {"seed": -1}),
+    "gkv": (
+        *({"budget": 21, "window": 16}, {"window": 0}, {"mix": 1.1}, {"alpha": -0.1}),
+        *({"threshold": -1.1}, {"gqa": "query_head"}),
+    ),
     "h2o": (
         *({"budget": 1}, {"budget": "8"}, {"heavy": 8}, {"heavy": -1}, {"gqa": "median"}),
         *({"gqa": "kv_head"}, {"score_from_prefill": 0}, {"dense_layers": -1}, {"keep_prompt": 1}),

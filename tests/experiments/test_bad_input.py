@@ -89,7 +89,7 @@ CASES = [
     ("one file twice", "report --csv x.csv --rows x.csv", ["rows = 'x.csv'", "of its own"]),
     ("curve of nothing", "curve nofile.txt", ["file = 'nofile.txt'", "readable"]),
     ("curve with a bad codec", "curve a_file --codec defalte", ["did you mean 'deflate'"]),
-    ("bench of what was a part", "bench meter", ["backend = 'meter'", "full, h2o"]),
+    ("bench of what was a part", "bench meter", ["backend = 'meter'", "gkv, h2o"]),
 ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .caote import CAOTELayer
 from .full import FullLayer
+from .gkv import GKVLayer
 from .h2o import H2OLayer
 from .infllm import InfLLMLayer
 from .kascade import KascadeLayer
@@ -40,6 +41,7 @@ METHODS: dict[str, type[Layer]] = {
     "snapkv": SnapKVLayer,
     "noise": NoiseLayer,
     "caote": CAOTELayer,
+    "gkv": GKVLayer,
     "lessismore": LessIsMoreLayer,
     "kascade": KascadeLayer,
 }

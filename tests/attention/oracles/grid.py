@@ -93,6 +93,7 @@ KEPT_PROMPTS: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("rkv", {"budget": 40}, 11),
     ("rkv", {"budget": 40, "window": 2, "mix": 0.9}, 20),
     ("caote", {"budget": 40}, 20),
+    ("gkv", {"budget": 60, "window": 4}, 40),
 )
 # Last, so that the cases of the others stay what they were.
 LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -101,6 +102,11 @@ LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("caote", {"budget": 33}),
     ("caote", {"budget": 32, "fast": True}),
     ("caote", {"budget": 32, "window": 1, "kernel": 1, "gqa": "max"}),
+    *(("gkv", {"budget": b}) for b in (22, 23, 33)),
+    ("gkv", {"budget": 32, "window": 4, "alpha": 0.0}),
+    ("gkv", {"budget": 24, "window": 2, "mix": 1.0, "alpha": 1.0}),
+    ("gkv", {"budget": 24, "window": 2, "mix": 0.0, "gqa": "mean"}),
+    ("gkv", {"budget": 24, "window": 3, "threshold": -0.3, "gqa": "sum"}),
     *(
         ("quest", {"budget": 24, "page": 4, "dense_layers": 0, "rule": "moments"} | more)
         for more in (

@@ -160,6 +160,19 @@ def caote(draw: Draw) -> attention.Backend:
 
 
 @st.composite
+def gkv(draw: Draw, **fixed: Any) -> attention.Backend:
+    budget = draw(budgets(4))
+    drawn = {
+        "window": draw(st.integers(1, budget - budget // 4 - 1)),
+        "mix": draw(st.sampled_from((0.0, 0.5, 1.0))),
+        "alpha": draw(st.sampled_from((0.0, 0.8, 1.0))),
+        "threshold": draw(st.sampled_from((-0.5, 0.1, 0.5))),
+        "gqa": draw(st.sampled_from(REDUCTIONS)),
+    }
+    return attention.GKV(budget=budget, **(drawn | fixed))
+
+
+@st.composite
 def noise(draw: Draw) -> attention.Backend:
     noise, seed = draw(st.sampled_from((1e-3, 0.25, 1.0))), draw(st.integers(0, 1 << 33))
     return attention.Noise(noise=noise, seed=seed)
@@ -191,6 +204,7 @@ def least_room(backend: attention.Backend) -> int:
         "snapkv": lambda: 4 if b.window == min(32, b.budget // 4) else _beside(b.window),
         "rkv": lambda: b.window + b.buffer + 1 if b.buffer else _beside(b.window),
         "caote": lambda: least["snapkv"](),
+        "gkv": lambda: _beside(b.window),
     }
     return least.get(b.name, lambda: 1)()
 
@@ -216,6 +230,7 @@ BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
     "raas": raas,
     "rkv": partial(keeping, rkv),
     "snapkv": partial(keeping, snapkv),
+    "gkv": partial(keeping, gkv),
     "noise": noise,
     "caote": partial(keeping, caote),
     "lessismore": lessismore,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from properties.backends import h2o, rkv, snapkv, tova
+from properties.backends import gkv, h2o, rkv, snapkv, tova
 from properties.cases import Case, cases, each, shapes
 from properties.feeding import Text, session
 from properties.holding import holds
@@ -59,11 +59,12 @@ def evicting(method: str) -> st.SearchStrategy[Case]:
         "h2o": h2o(score_from_prefill=False),
         "snapkv": snapkv(kernel=1),
         "rkv": rkv(kernel=1, mix=1.0),
+        "gkv": gkv(mix=1.0),
     }[method]
     return cases(backend, **SIZE, least_chunk=40)
 
 
-@holds(4, *each(("tova", "h2o", "snapkv", "rkv"), evicting))
+@holds(4, *each(("tova", "h2o", "snapkv", "rkv", "gkv"), evicting))
 def test_the_newer_of_equals_is_dropped(case: Case) -> None:
     """Ties: of tokens with equal scores the newer are dropped, at a cut and step by step."""
     texts, letters = tied(case)

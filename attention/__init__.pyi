@@ -19,6 +19,7 @@ from .methods.rkv import RKV as RKV
 from .methods.sink import Sink as Sink
 from .methods.snapkv import SnapKV as SnapKV
 from .methods.tova import TOVA as TOVA
+from .methods.vase import VaSE as VaSE
 from .methods.window import Window as Window
 from .patching.cache import AttentionCache as AttentionCache
 from .patching.stats import CacheStats as CacheStats
@@ -47,6 +48,7 @@ __all__ = [
     "RowStats",
     "Sink",
     "SnapKV",
+    "VaSE",
     "Window",
     "get",
     "names",

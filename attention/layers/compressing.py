@@ -27,7 +27,12 @@ class Compressing(Bounded):
 
     Args:
         observers: newest tokens whose queries are remembered for `rank`.
+
+    Attributes:
+        room: tokens of the budget that prompts leave in the rows that are ranked, (R, 1, 1).
     """
+
+    room: Tensor
 
     def __init__(self, geometry: Geometry, backend: Method, observers: int = 0) -> None:
         super().__init__(geometry, backend)
@@ -210,6 +215,7 @@ class Compressing(Bounded):
         shape = (P, g.Hkv, g.G, cut.window, g.D)
         queries = self.queries.flat.index_select(0, inputs[3 * P :]).view(shape)
         keys = self.k.data.index_select(0, at)
+        self.room = self.limit - spared[:, None, None]
         worth = self.rank(keys if keys.shape[2] == S else keys[:, :, :S], queries, at)
         if self.keeps_prompt:
             # Nothing of a prompt was ever dropped, so it is in the first slots.

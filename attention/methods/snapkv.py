@@ -31,11 +31,11 @@ class SnapKVLayer(Compressing):
 
     def __init__(self, geometry: Geometry, backend: SnapKV) -> None:
         super().__init__(geometry, backend, observers=backend.window)
-        self.kernel, self.gqa = backend.kernel, backend.gqa
-        self.quarter = backend.window == usual(backend.budget)
+        self.kernel, self.gqa, self.usual = backend.kernel, backend.gqa, backend.usual
+        self.quarter = backend.window == backend.usual(backend.budget)
 
     def window(self, room: int) -> int:
-        return min(usual(room), self.observers) if self.quarter else self.observers
+        return min(self.usual(room), self.observers) if self.quarter else self.observers
 
     def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
         window = q.shape[3]
@@ -44,11 +44,6 @@ class SnapKVLayer(Compressing):
         score = over_group(mass, self.gqa, 2)
         pooled = functional.avg_pool1d(score, self.kernel, stride=1, padding=self.kernel // 2)
         return functional.pad(pooled, (0, window), value=float("inf"))
-
-
-def usual(room: int) -> int:
-    """Newest tokens kept by default where the method has `room` tokens."""
-    return min(32, room // 4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +69,7 @@ class SnapKV(Dropping):
     layer_class: ClassVar[type[Layer]] = SnapKVLayer
     choices: ClassVar = {"gqa": ("sum", "mean", "max")}
     least_budget: ClassVar[int] = 4
+    most_window: ClassVar[int] = 32
     window: int = AUTO
     kernel: int = 5
     gqa: str = "sum"
@@ -81,7 +77,11 @@ class SnapKV(Dropping):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.window is AUTO:
-            self._resolve("window", usual(self.budget))
+            self._resolve("window", self.usual(self.budget))
         check_window(self.budget, self.window)
         if check_int("kernel", self.kernel, 1) % 2 == 0:
             raise InvalidValue("kernel", self.kernel, "an odd integer")
+
+    def usual(self, room: int) -> int:
+        """Newest tokens kept by default where the method has `room` tokens."""
+        return min(self.most_window, room // 4)

@@ -31,6 +31,7 @@ BACKENDS: tuple[attention.Backend, ...] = (
     attention.RKV(budget=18, buffer=3),
     attention.Random(budget=20, every=5),
     attention.CAOTE(budget=17),
+    attention.VaSE(budget=17),
     attention.GKV(budget=18, window=4),
     attention.Quest(budget=16, page=4, dense_layers=0, rule="moments"),
     attention.LessIsMore(budget=16, dense_layers=0),

@@ -287,6 +287,7 @@ METHODS = {
     "infllm": {"budget": 16},
     "raas": {"budget": 32, "page": 4, "keep_prompt": False},
     "rkv": {"budget": 16, "window": 4},
+    "vase": {"budget": 16},
     "gkv": {"budget": 16, "window": 4},
     "snapkv": {"budget": 16},
     "tova": {"budget": 16},

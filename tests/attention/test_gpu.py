@@ -378,6 +378,7 @@ METHODS = (
     attention.InfLLM(budget=32, n_init=5, block=4, topk=2, n_local=12, repr_topk=2),
     attention.Oracle(budget=16),
     attention.CAOTE(budget=17),
+    attention.VaSE(budget=17),
     attention.GKV(budget=18, window=4),
 )
 VARIANTS = (

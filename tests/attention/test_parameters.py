@@ -31,6 +31,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "sink": {"budget": 8},
     "snapkv": {"budget": 16},
     "tova": {"budget": 8},
+    "vase": {"budget": 16},
     "window": {"budget": 8},
     "caote": {"budget": 16},
 }
@@ -94,6 +95,10 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
     "snapkv": ({"budget": 3}, {"window": 12}, {"window": 0}, {"kernel": 2}, {"gqa": "query_head"}),
     "tova": ({"budget": 1}, {"budget": "8"}),
     "caote": ({"budget": 3}, {"kernel": 2}, {"fast": 1}),
+    "vase": (
+        *({"budget": 3}, {"window": 12}, {"window": 0}, {"sinks": -1}, {"kernel": 2}),
+        *({"gqa": "query_head"}, {"seed": 0.5}),
+    ),
     "window": ({"budget": 0}, {"budget": 2.0}, {"budget": True}),
 }
 

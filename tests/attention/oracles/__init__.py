@@ -24,6 +24,7 @@ from .rkv_buffer import RKVBufferLayer
 from .sink import SinkLayer
 from .snapkv import SnapKVLayer
 from .tova import TOVALayer
+from .vase import VaSELayer
 from .window import WindowLayer
 
 METHODS: dict[str, type[Layer]] = {
@@ -41,6 +42,7 @@ METHODS: dict[str, type[Layer]] = {
     "snapkv": SnapKVLayer,
     "noise": NoiseLayer,
     "caote": CAOTELayer,
+    "vase": VaSELayer,
     "gkv": GKVLayer,
     "lessismore": LessIsMoreLayer,
     "kascade": KascadeLayer,

@@ -93,6 +93,7 @@ KEPT_PROMPTS: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("rkv", {"budget": 40}, 11),
     ("rkv", {"budget": 40, "window": 2, "mix": 0.9}, 20),
     ("caote", {"budget": 40}, 20),
+    ("vase", {"budget": 40}, 20),
     ("gkv", {"budget": 60, "window": 4}, 40),
 )
 # Last, so that the cases of the others stay what they were.
@@ -102,6 +103,9 @@ LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("caote", {"budget": 33}),
     ("caote", {"budget": 32, "fast": True}),
     ("caote", {"budget": 32, "window": 1, "kernel": 1, "gqa": "max"}),
+    *(("vase", {"budget": b}) for b in (4, 5, 12, 33)),
+    ("vase", {"budget": 32, "kernel": 1, "seed": 9, "sinks": 0}),
+    ("vase", {"budget": 24, "window": 3, "gqa": "max"}),
     *(("gkv", {"budget": b}) for b in (22, 23, 33)),
     ("gkv", {"budget": 32, "window": 4, "alpha": 0.0}),
     ("gkv", {"budget": 24, "window": 2, "mix": 1.0, "alpha": 1.0}),
@@ -129,8 +133,8 @@ SHARED: tuple[tuple[str, dict[str, Any], int], ...] = (
 DTYPES = (torch.float32, torch.float64)
 SHORT = 12
 # Of 200 steps one is a coin flip: oracle and tova decide anew between tiny probabilities at every
-# step.
-FEWER_STEPS = {"oracle": 80, "tova": 80}
+# step, and a token that comes twice has values of equal ranges in vase.
+FEWER_STEPS = {"oracle": 80, "tova": 80, "vase": 45}
 PROMPTS = (37, 80, 5)  # longer than every budget, in between, and shorter than most
 
 

@@ -160,6 +160,19 @@ def caote(draw: Draw) -> attention.Backend:
 
 
 @st.composite
+def vase(draw: Draw) -> attention.Backend:
+    budget = draw(budgets(4))
+    return attention.VaSE(
+        budget=budget,
+        window=draw(st.none() | st.integers(1, budget - budget // 4 - 1)),
+        sinks=draw(st.integers(0, 6)),
+        kernel=draw(st.sampled_from((1, 3, 5))),
+        gqa=draw(st.sampled_from(REDUCTIONS)),
+        seed=draw(st.integers(-1, 1 << 33)),
+    )
+
+
+@st.composite
 def gkv(draw: Draw, **fixed: Any) -> attention.Backend:
     budget = draw(budgets(4))
     drawn = {
@@ -204,6 +217,7 @@ def least_room(backend: attention.Backend) -> int:
         "snapkv": lambda: 4 if b.window == min(32, b.budget // 4) else _beside(b.window),
         "rkv": lambda: b.window + b.buffer + 1 if b.buffer else _beside(b.window),
         "caote": lambda: least["snapkv"](),
+        "vase": lambda: 4 if b.window == min(64, b.budget // 4) else _beside(b.window),
         "gkv": lambda: _beside(b.window),
     }
     return least.get(b.name, lambda: 1)()
@@ -230,6 +244,7 @@ BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
     "raas": raas,
     "rkv": partial(keeping, rkv),
     "snapkv": partial(keeping, snapkv),
+    "vase": partial(keeping, vase),
     "gkv": partial(keeping, gkv),
     "noise": noise,
     "caote": partial(keeping, caote),

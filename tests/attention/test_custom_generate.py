@@ -25,11 +25,11 @@ def _own_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
 
 
-def generated(m: Any, **call: Any) -> Any:
-    ids, mask = left_padded(PROMPTS)
+def generated(m: Any, prompts: Any = PROMPTS, **call: Any) -> Any:
+    ids, mask = left_padded(prompts)
     torch.manual_seed(0)
     call = {"input_ids": ids, "attention_mask": mask, "do_sample": False, **call}
-    return m.generate(**call, max_new_tokens=12)
+    return m.generate(**call, max_new_tokens=12, eos_token_id=53)  # which is no token
 
 
 def test_tokens_are_those_of_a_block_and_of_each_row_alone() -> None:
@@ -58,7 +58,7 @@ def test_what_does_not_fit_is_refused_and_the_model_restored() -> None:
         "drafts under h2o": {"backend": "h2o(budget=15)", "prompt_lookup_num_tokens": 3},
     }.items():
         with pytest.raises(attention.InvalidValue, match=says):
-            generated(m, **HERE, **call)
+            generated(m, PROMPTS[:1], **HERE, **call)
         assert m.config._attn_implementation == "sdpa"
 
 

@@ -50,10 +50,7 @@ def notify(notices: Iterable[str]) -> None:
 
 
 def table(
-    title: str,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    left: Collection[str],
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], left: Collection[str]
 ) -> Table:
     """A plain table; columns that `left` does not name are of numbers, which are never cut."""
     drawn = Table(title=escape(title), title_justify="left", box=None, pad_edge=False)

@@ -22,6 +22,7 @@ from experiments.cli.parser import Parser, add_json, nearest
 #: what its parser does not know.
 NOUNS = {
     "sweep": "the grid: models x data sets x backends x budgets; resumes by itself",
+    "compare": "methods at one budget, against full attention and a random sample; one table",
     "run": "one configuration; prints the text of a few samples as they stream",
     "replay": "detectors over stored traces with other parameters, no decoding",
     "calibrate": "a detector's setting with a promise about false stops, from stored traces",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from experiments.cli.progress import bar
 from experiments.report import figures, tables
 from experiments.report.charts import chart_sets
 from experiments.report.exports import check_file
+from experiments.report.measures import against_random
 from experiments.report.page.page import NAME, PageFile, write
 from experiments.report.report import Report, make_report
 from experiments.store import manifest
@@ -35,7 +36,8 @@ class Outputs:
         """What the flags say of one store."""
         drawn = Path(args.figures or store / "figures")
         page = Path(args.page or store / NAME)
-        return cls(None if args.no_figures else drawn, None if args.no_page else page)
+        no_page = args.no_page and args.page is None  # a comparison writes a page on request
+        return cls(None if args.no_figures else drawn, None if no_page else page)
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,12 @@ def report_of(study: Study, detectors: Sequence[Detector]) -> Report:
     return report
 
 
-def show(study: Study, console: Console, outputs: Outputs) -> ShownReport:
+def show(study: Study, console: Console, outputs: Outputs, compare: bool = False) -> ShownReport:
     """Print tables, the figures' and the page's paths and the headline, and write those files."""
     report = report_of(study, study.detectors)
+    if compare:
+        rows = against_random(report.samples, report.rows, report.config)
+        report = replace(report, against_random=rows)
     grids, sets = tables.every_grid(report), chart_sets(report)
     for grid in grids:
         console.print(tables.rich_table(grid, console.width))
@@ -121,12 +126,11 @@ def show(study: Study, console: Console, outputs: Outputs) -> ShownReport:
 
 def document_of(report: Report, about: Mapping[str, Any]) -> dict[str, Any]:
     """A report as JSON takes it."""
-    return {
-        "manifest": dict(about),
-        "rows": [row.to_dict() for row in report.rows],
-        "pooled": [row.to_dict() for row in report.pooled],
-        "stopping": [asdict(pool) for pool in report.pools],
-    }
+    parts = {"rows": report.rows, "pooled": report.pooled}
+    if report.against_random is not None:
+        parts["against_random"] = report.against_random
+    rows = {name: [row.to_dict() for row in part] for name, part in parts.items()}
+    return {"manifest": dict(about), **rows, "stopping": [asdict(pool) for pool in report.pools]}
 
 
 def _print_counts(report: Report, printed: Sequence[str], console: Console) -> None:

@@ -23,9 +23,7 @@ from experiments.grid.presets import (
 
 
 def add_config_flags(
-    parser: Parser,
-    without: Iterable[str] = (),
-    own: Mapping[str, str] = MappingProxyType({}),
+    parser: Parser, without: Iterable[str] = (), own: Mapping[str, str] = MappingProxyType({})
 ) -> None:
     """The flags of the keys of a configuration, in groups, each with its default.
 

@@ -128,10 +128,7 @@ def run_id(configuration: Configuration, item_id: str, prompt: str, sample_index
             "model_digest": configuration.model_digest,
             # A file moved to another folder holds the same problems.
             "dataset": PurePath(configuration.dataset).name,
-            "backend": {
-                **FORMER.get(configuration.backend["name"], {}),
-                **configuration.backend,
-            },
+            "backend": {**FORMER.get(configuration.backend["name"], {}), **configuration.backend},
             "penalties": [dict(penalty) for penalty in configuration.penalties],
             "sampling": dict(configuration.sampling),
             "dtype": configuration.dtype,

@@ -185,8 +185,6 @@ def _is_clean(sample: Sample) -> bool:
 
 def _saved(counts: Sequence[tuple[int | None, int | None]]) -> float | None:
     """The share of a total that is gone; None where nothing is known, or there was nothing."""
-    known = [
-        (before, after) for before, after in counts if before is not None and after is not None
-    ]
+    known = [(a, b) for a, b in counts if a is not None and b is not None]  # before, after
     total = sum(before for before, _ in known)
     return 1 - sum(after for _, after in known) / total if total else None

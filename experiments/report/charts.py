@@ -130,8 +130,28 @@ def chart_sets(report: Report) -> list[ChartSet]:
             subject = [model] if len(names) > 1 else []
             subject += [] if penalty == "none" else [f"penalty {penalty}"]
             charts = (*_against_budget(shown), *_of_detectors(shown, pools))
+            if report.against_random is not None:
+                charts = (_comparison(shown),)
             sets.append(ChartSet(model, penalty, ", ".join(subject), tuple(shown), charts))
     return sets
+
+
+def _comparison(rows: Sequence[ReportRow]) -> Chart:
+    """What each method saves of keys against the answers it loses or gains, at one budget."""
+    sparse = [row for row in rows if row.is_sparse]
+    styles, lines = _styles([sparse]), []
+    for label, (row,) in series(sparse).items():
+        total = _saving(row.keys_read_per_solved_ratio.rest, row.accuracy_change, label)
+        lines.append(Series(label, styles[label], (), total))
+    return Chart(
+        "comparison",
+        "Answers and keys per solved problem against full attention's",
+        "full attention is where the lines cross, right of it is cheaper; bars: 95% intervals, "
+        "none where fewer than six problems differ; a method that solves none has no mark",
+        Axis("keys saved per solved problem", "percent"),
+        Axis("change of accuracy, points", "points"),
+        (Panel(rows[0].dataset, tuple(lines)),),
+    )
 
 
 # ---------------------------------------------------------------- against budget

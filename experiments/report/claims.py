@@ -101,7 +101,7 @@ def _claimed(
         known = [
             at
             for at, number in enumerate(numbers)
-            if number.estimate is not None and number.p is not None and _differing(number)
+            if number.estimate is not None and number.p is not None and differing(number)
         ]
         p_values = corrected([numbers[at].p or 0.0 for at in known], "fdr_bh")
         for at, p in zip(known, p_values, strict=True):
@@ -110,7 +110,7 @@ def _claimed(
     return [replace(row, claims=of_row) for row, of_row in zip(family, claims, strict=True)]
 
 
-def _differing(number: Tested) -> int:
+def differing(number: Tested) -> int:
     """How many problems, or pairs, differ."""
     if isinstance(number, Ratio):
         return number.differs
@@ -118,7 +118,7 @@ def _differing(number: Tested) -> int:
 
 
 def _claim(measure: Measure, number: Tested, null: Tested | None) -> tuple[str, ...]:
-    if number.estimate is None or _differing(number) < LEAST:
+    if number.estimate is None or differing(number) < LEAST:
         return ()
     low = high = measure.middle
     if null is not None:

@@ -83,12 +83,9 @@ def write_rows(rows: Sequence[ReportRow], file: str, stores: Sequence[str] | Non
     """Write CSV and Parquet with every column, Markdown and LaTeX as the tables for readers."""
     suffix = Path(file).suffix.lower()
     if suffix in (".csv", ".parquet"):
+        nested, lines = (dict, list), [row.to_dict().items() for row in rows]
         values = [
-            {
-                k: json.dumps(v) if isinstance(v, (dict, list)) else v
-                for k, v in row.to_dict().items()
-            }
-            for row in rows
+            {k: json.dumps(v) if isinstance(v, nested) else v for k, v in line} for line in lines
         ]
         _write("rows", file, _encoded(_frame(columns(), values, stores), suffix))
         return

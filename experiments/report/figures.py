@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
-from experiments.grid.config import Config
 from experiments.report.charts import NONE_SOLVED, Chart, ChartSet, Panel, Series, Style
 from experiments.report.names import series, short_names
 from experiments.report.row import ReportRow, dataset_order
@@ -59,10 +58,14 @@ def draw(report: Report, sets: Sequence[ChartSet], folder: Path) -> list[Path]:
     """Write the figures of every set of charts; their paths, PNG before SVG.
 
     1: accuracy and length against budget; 2: compression ratio; 3: compressed against original
-    length; 4: keys read per solved problem; 5: tokens saved against change of accuracy.
+    length; 4: keys read per solved problem; 5: tokens saved against change of accuracy. A
+    comparison has one: keys saved against change of accuracy.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    conditions = _conditions(report.config)
+    config = report.config
+    full = f"of full attention {config.max_new_tokens:,} tokens"
+    caps = f"cap of sparse attention {config.cap}, {full}"
+    conditions = [f"seed {config.seed}", config.arithmetic, caps]
     paths: list[Path] = []
     for charts in sets:
         suffix = f"-{_file_name(charts.model)}" if len({c.model for c in sets}) > 1 else ""
@@ -70,40 +73,35 @@ def draw(report: Report, sets: Sequence[ChartSet], folder: Path) -> list[Path]:
         under = "" if charts.penalty == "none" else f", penalty {charts.penalty}"
         notes = [*_footer(charts.rows), *conditions]
         with matplotlib.rc_context(_STYLE):
-            for name, keys, title, more in _FIGURES:
+            for name, keys, what, more in _FIGURES if report.against_random is None else ():
                 shown = [charts.chart(key) for key in keys]
-                figure = _figure(shown, title + under, [*notes, *more])
+                title = f"{what} against cache budget, with 95% intervals{under}"
+                figure = _figure(shown, title, [*notes, *more])
                 paths += _save(figure, folder / f"{name}{suffix}")
-            figure = _curves(_plain_samples(report, charts), charts, under, notes)
-            paths += _save(figure, folder / f"figure3-curves{suffix}")
+            if report.against_random is None:
+                figure = _curves(_plain_samples(report, charts), charts, under, notes)
+                paths += _save(figure, folder / f"figure3-curves{suffix}")
             for chart in charts.charts:
-                if chart.key == "detectors":
-                    title = f"What detectors save against what they cost in answers{under}"
+                if chart.key in _SCATTERS:
+                    name, who = _SCATTERS[chart.key]
+                    title = f"What {who} save against what they cost in answers{under}"
                     figure = _figure([chart], title, [*notes, chart.note])
-                    paths += _save(figure, folder / f"figure5-detectors{suffix}")
+                    paths += _save(figure, folder / f"{name}{suffix}")
     return paths
 
 
-_FIGURES = (
-    (
-        "figure1-accuracy-length",
-        ("accuracy", "length"),
-        "Accuracy and output length against cache budget, with 95% intervals",
-        (),
-    ),
-    (
-        "figure2-compression",
-        ("compression",),
-        "Compression ratio of the output against cache budget, with 95% intervals",
-        ("longer texts of the same kind compress better: a low ratio alone shows no repetition",),
-    ),
-    (
-        "figure4-cost",
-        ("cost",),
-        "Keys read per solved problem against cache budget, with 95% intervals",
-        ("no bar: fewer than six problems are solved, or differ",),
-    ),
+_KIND = "longer texts of the same kind compress better: a low ratio alone shows no repetition"
+_NO_BAR = "no bar: fewer than six problems are solved, or differ"
+_FIGURES: tuple[tuple[str, tuple[str, ...], str, tuple[str, ...]], ...] = (
+    ("figure1-accuracy-length", ("accuracy", "length"), "Accuracy and output length", ()),
+    ("figure2-compression", ("compression",), "Compression ratio of the output", (_KIND,)),
+    ("figure4-cost", ("cost",), "Keys read per solved problem", (_NO_BAR,)),
 )
+#: File and subject of a chart of two measures.
+_SCATTERS = {
+    "detectors": ("figure5-detectors", "detectors"),
+    "comparison": ("comparison", "methods"),
+}
 
 
 def _file_name(text: str) -> str:
@@ -119,7 +117,7 @@ def _figure(charts: Sequence[Chart], title: str, notes: Sequence[str]) -> Figure
     for down, chart in enumerate(charts):
         for across, panel in enumerate(chart.panels):
             axis = axes[down][across]
-            if chart.key == "detectors":
+            if chart.key in _SCATTERS:
                 _draw_scatter(axis, panel)
             else:
                 _draw_budgets(axis, chart, panel)
@@ -135,7 +133,7 @@ def _figure(charts: Sequence[Chart], title: str, notes: Sequence[str]) -> Figure
 def _handles(charts: Sequence[Chart]) -> list[Line2D]:
     """The legend: every line, full attention, nulls, crosses and the front."""
     panels = [panel for chart in charts for panel in chart.panels]
-    is_scatter = charts[0].key == "detectors"
+    is_scatter = charts[0].key in _SCATTERS
     handles = []
     for name, style in {line.name: line.style for p in panels for line in p.lines}.items():
         colour, mark = _look(style)
@@ -344,13 +342,6 @@ def _save(figure: Figure, stem: Path) -> list[Path]:
     with whole_file(svg, through_links=False) as temporary:
         FigureCanvasSVG(figure).print_svg(str(temporary), metadata={"Date": None})
     return [png, svg]
-
-
-def _conditions(config: Config) -> list[str]:
-    """What a sweep's rows do not hold, as a reader sees it."""
-    full = f"of full attention {config.max_new_tokens:,} tokens"
-    caps = f"cap of sparse attention {config.cap}, {full}"
-    return [f"seed {config.seed}", config.arithmetic, caps]
 
 
 def _footer(rows: Sequence[ReportRow]) -> list[str]:

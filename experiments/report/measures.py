@@ -7,11 +7,12 @@ penalty and detector. A configuration with a failed or missing sample has counts
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite, log
+from math import inf, isfinite, log
 from typing import Any
 
+from experiments.grid.config import Config
 from experiments.report.claims import with_claims
 from experiments.report.pairs import (
     PairKey,
@@ -35,6 +36,7 @@ from experiments.report.row import POOLED, AtCap, ReportRow, order
 from experiments.report.statistics import Bootstrap
 from experiments.store.samples.sample import Key, Sample, is_usable, setting
 
+_OF_SAMPLE = "model dataset backend budget role penalty detector action".split()
 _FLOATS = (
     *("prefill_sec", "decode_sec", "keys_read", "keys_read_mean"),
     *("dense_layer_keys_read_mean", "cache_byte_sec"),
@@ -68,6 +70,28 @@ def summarise_pooled(
         for sample in group
     ]
     return summarise(together, seed, factor)
+
+
+def against_random(
+    samples: Sequence[Sample], rows: Sequence[ReportRow], config: Config
+) -> list[ReportRow]:
+    """The complete sparse rows measured against `random` in place of full attention.
+
+    Both sides of a pair have one cap, so pairs that it cuts count in lengths and costs as well.
+    """
+    groups: dict[Key, list[Sample]] = defaultdict(list)
+    for sample in map(_finite, samples):
+        groups[sample.key].append(sample)
+    control = next((row.key for row in rows if row.backend == "random"), None)
+    partners = {} if control is None else {sample.pair: sample for sample in groups[control]}
+    most, bootstrap = log(config.cap_factor or inf), Bootstrap(config.seed)
+    nulls = [replace(row, caps=()) for row in rows if row.role == "null"]
+    measured = [
+        replace(row, caps=(), **_against(pairs, pairs, bootstrap, most))
+        for row in rows
+        if row.is_sparse and row.key != control and (pairs := paired(groups[row.key], partners))
+    ]
+    return with_claims([*nulls, *measured])[len(nulls) :]
 
 
 def _rows(samples: Sequence[Sample], seed: int, factor: int | None) -> list[ReportRow]:
@@ -125,15 +149,8 @@ def _row(
     known_keys = [s.keys_kept_max for s in usable if s.keys_kept_max is not None]
     has_detector, has_penalty = first.detector != "none", first.penalty != "none"
     return ReportRow(
-        model=first.model,
-        dataset=first.dataset,
-        backend=first.backend,
-        budget=first.budget,
+        **{name: getattr(first, name) for name in _OF_SAMPLE},
         backend_params=dict(first.backend_params),
-        role=first.role,
-        penalty=first.penalty,
-        detector=first.detector,
-        action=first.action,
         samples=len(samples),
         problems=len({sample.item_id for sample in samples}),
         n=n,
@@ -146,7 +163,7 @@ def _row(
         pairs=len(pairs),
         pairs_censored=len(pairs) - len(uncensored(pairs)),
         mean_tokens=mean_tokens(usable, bootstrap),
-        **_against_full(pairs, bootstrap, most),
+        **_against(pairs, uncensored(pairs), bootstrap, most),
         keys_read_per_solved=cost_per_solved(usable),
         keys_kept_max=max(known_keys, default=None),
         keys_read_mean=mean(sample.keys_read_mean for sample in usable),
@@ -154,7 +171,7 @@ def _row(
         repetition_rate=mean(sample.repeated for sample in usable),
         decode_sec=mean(sample.decode_sec for sample in usable) if is_timed else None,
         claims=(),
-        caps=() if has_detector else _smaller_caps(usable, pairs, bootstrap),
+        caps=() if has_detector else tuple(_smaller_caps(usable, pairs, bootstrap)),
         pass_at=pass_at(usable, bootstrap),
         detector_effect=detector_effect(paired(samples, unwatched), bootstrap)
         if has_detector
@@ -165,9 +182,10 @@ def _row(
     )
 
 
-def _against_full(pairs: Pairs, bootstrap: Bootstrap, most: float | None) -> dict[str, Any]:
-    """The measures against full attention, at whatever cap."""
-    ended = uncensored(pairs)
+def _against(
+    pairs: Pairs, ended: Pairs, bootstrap: Bootstrap, most: float | None
+) -> dict[str, Any]:
+    """The measures of pairs at whatever cap: lengths and costs of those that `ended`."""
     long = with_lengths(ended)
     both = [(left, right) for left, right in long if left.correct and right.correct]
     return {
@@ -179,29 +197,21 @@ def _against_full(pairs: Pairs, bootstrap: Bootstrap, most: float | None) -> dic
     }
 
 
-def _smaller_caps(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> tuple[AtCap, ...]:
+def _smaller_caps(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> Iterator[AtCap]:
     """What the row would be at each smaller cap."""
-    caps = []
     for at, factor in enumerate([cut.factor for cut in usable[0].shorter] if usable else []):
         samples = [_at_cap(sample, at) for sample in usable]
         both = [(_at_cap(left, at), _at_cap(right, at)) for left, right in pairs]
-        caps.append(
-            AtCap(
-                factor,
-                capped=sum(sample.status == "capped" for sample in samples),
-                accuracy=accuracy(samples)[1],
-                **_against_full(both, bootstrap, log(factor)),
-            )
+        yield AtCap(
+            factor,
+            capped=sum(sample.status == "capped" for sample in samples),
+            accuracy=accuracy(samples)[1],
+            **_against(both, uncensored(both), bootstrap, log(factor)),
         )
-    return tuple(caps)
 
 
 def _at_cap(sample: Sample, at: int) -> Sample:
     cut = sample.shorter[at]
     return replace(
-        sample,
-        status=cut.status,
-        tokens=cut.tokens,
-        correct=cut.correct,
-        keys_read=cut.keys_read,
+        sample, status=cut.status, tokens=cut.tokens, correct=cut.correct, keys_read=cut.keys_read
     )

@@ -113,6 +113,7 @@ class Report:
         pools: what each detector does over all sparse configurations together.
         missing: runs that the store cannot serve.
         notices: what a reader should know, a sentence each.
+        against_random: of a comparison, which has one table and one figure.
     """
 
     config: Config
@@ -123,6 +124,7 @@ class Report:
     missing: int
     headline: str
     notices: Sequence[str]
+    against_random: Sequence[ReportRow] | None = None
 
 
 def make_report(samples: Sequence[Sample], config: Config, notices: Iterable[str] = ()) -> Report:
@@ -152,12 +154,11 @@ def _headline(rows: Sequence[ReportRow]) -> str:
 
 def _at_positions(samples: Sequence[Sample]) -> list[str]:
     """Where outputs end because the model's positions do."""
-    counts: dict[str, int] = {}
-    for sample in samples:
-        if sample.at_positions and sample.detector == "none":
-            budget = "" if sample.budget is None else f" {sample.budget}"
-            name = f"{sample.backend}{budget} on {Path(sample.dataset).stem}"
-            counts[name] = counts.get(name, 0) + 1
+    counts = Counter(
+        f"{s.backend}{'' if s.budget is None else f' {s.budget}'} on {Path(s.dataset).stem}"
+        for s in samples
+        if s.at_positions and s.detector == "none"
+    )
     return [
         f"{count} outputs of {name} were cut where the model's positions end, or go beyond them"
         for name, count in counts.items()

@@ -67,30 +67,12 @@ class AtCap:
 
 @dataclass(frozen=True)
 class ReportRow:
-    """The measures of one configuration. Missing is None, never 0.
+    """The measures of one configuration, see docs/measures.md. Missing is None, never 0.
 
-    Shares, changes, ratios and savings are fractions (0.1 is 10 percentage points). Counts: `n`
-    scored samples, of `samples` in all; `finished`, `capped`, `stopped`, `errors` (out of memory
-    included) and `missing` add up to `samples`. Where samples failed or are missing there are
-    counts alone. With several samples a problem, intervals and p take them as one problem's.
-
-    - `role`: "method", "control" or "null": full attention against itself.
-    - `accuracy*`: share solved of n, Wilson; `accuracy_change*` against the same problems under
-      full attention: Tango's interval, exact McNemar p. `pairs` have both runs; of `pairs_censored`
-      full attention was cut at its own cap, and they are in no ratio of lengths or costs.
-    - `length_ratio*`: exp of the mean over problems of log(tokens / tokens under full attention),
-      each log clipped where the cap cuts, so that equal distributions have ratio 1; bootstrap-t
-      interval, none where fewer than six problems differ (`..._differs`); p of the exact sign-flip
-      test. `..._solved` is over the `solved_by_both` samples that both solve.
-    - `keys_read_per_solved`: summed over all scored samples / problems solved; `..._ratio`: over
-      the same under full attention, paired; bootstrap-t, p of swapping the sides of problems.
-    - `mean_tokens` has a bootstrap-t interval of its log; `keys_read_mean` is the mean of each
-      sample's mean per step, `keys_kept_max` the maximum; `compression_ratio*`: compressed /
-      original bytes of whole outputs; `repetition_rate`: share of outputs with a block repeated 20
-      times; `decode_sec`: None where the runs or their partners under full attention came from
-      several sweeps, workers or batch sizes.
-    - `caps`: the same samples read at smaller caps; `claims`: see `claims.py`; `pass_at`: see
-      `pairs.pass_at`, empty with one sample a problem.
+    Shares, changes, ratios and savings are fractions (0.1 is 10 percentage points). Where samples
+    failed or are missing there are counts alone. Intervals and p take a problem's samples as one.
+    `role`: "method", "control" or "null": full attention against itself. `claims`: see `claims.py`;
+    `caps`: the same samples read at smaller caps.
     """
 
     model: str

@@ -31,10 +31,8 @@ class Interval:
     @property
     def rest(self) -> Interval:
         """What is left of 1: the share saved where this is the share paid."""
-        estimate, low, high = (
-            None if bound is None else 1 - bound for bound in (self.estimate, self.high, self.low)
-        )
-        return Interval(estimate, low, high)
+        numbers = (self.estimate, self.high, self.low)
+        return Interval(*(None if number is None else 1 - number for number in numbers))
 
 
 @dataclass(frozen=True)

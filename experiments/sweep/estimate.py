@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -194,7 +194,7 @@ def _footprint_or_none(
         return None
 
 
-def _memory(experiment: Experiment, model: str, size: Footprint | None) -> list[dict[str, Any]]:
+def _memory(experiment: Experiment, model: str, size: Footprint | None) -> Iterator[dict[str, Any]]:
     """Bytes of weights, and of keys and values of a row and a batch, by backend and budget."""
     config = experiment.config
     prompts = {key[1:]: len(ids) for key, ids in experiment.prompts.items() if key[0] == model}
@@ -205,23 +205,19 @@ def _memory(experiment: Experiment, model: str, size: Footprint | None) -> list[
         for problem in problems
         if name == model and problem.room is not None and not config.beyond_positions
     ]
-    forecasts: list[dict[str, Any]] = []
     for backend in experiment.backends:
         most = config.max_new_tokens
         if backend.name != "full":
             most = config.sparse_cap(config.max_new_tokens)
         tokens = min(longest + most, max(ends, default=longest + most))
         row = None if size is None else size.kv_bytes(backend, tokens)
-        forecasts.append(
-            {
-                "model": model,
-                "backend": backend.name,
-                "budget": backend.params().get("budget"),
-                "weight_bytes": None if size is None else size.weight_bytes,
-                "row_tokens": tokens,
-                "prompt_tokens_max": longest or None,
-                "kv_bytes_per_row": row,
-                "kv_bytes_per_batch": None if row is None else row * config.rows,
-            }
-        )
-    return forecasts
+        yield {
+            "model": model,
+            "backend": backend.name,
+            "budget": backend.params().get("budget"),
+            "weight_bytes": None if size is None else size.weight_bytes,
+            "row_tokens": tokens,
+            "prompt_tokens_max": longest or None,
+            "kv_bytes_per_row": row,
+            "kv_bytes_per_batch": None if row is None else row * config.rows,
+        }

@@ -22,12 +22,7 @@ from experiments.grid.experiment import Experiment
 from experiments.grid.identity import OWN_RUNTIME
 from experiments.grid.sources import code
 from experiments.store import manifest
-from experiments.store.files.filesystem import (
-    StoreBusyError,
-    is_locked,
-    lock,
-    require_writable,
-)
+from experiments.store.files.filesystem import StoreBusyError, is_locked, lock, require_writable
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import executors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,7 +41,7 @@ def add_arguments(parser: Parser) -> None:
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Read full attention's texts under each method and print how many tokens it shares."""
     limit = None if args.limit is None else whole_number("limit", args.limit, 1)
-    rows = _acceptances(open_store(Path(args.store), to_load(args.load)), limit)
+    rows = list(_acceptances(open_store(Path(args.store), to_load(args.load)), limit))
     names = ("data set", "model", "backend", "budget")
     columns = (*names, "texts", "steps", "chosen, %", "95%", "keys a step")
     title = "tokens of full attention's texts that a method would have chosen"
@@ -49,7 +49,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     return Done({"rows": rows})
 
 
-def _acceptances(study: Study, limit: int | None) -> list[dict[str, Any]]:
+def _acceptances(study: Study, limit: int | None) -> Iterator[dict[str, Any]]:
     """A row for each model, data set and backend; `limit` counts problems of each data set."""
     sparse = (c for c in study.plan.configurations if c.backend["name"] != "full")
     if not (cells := [cell for cell in sparse if cell.role != "null"]):
@@ -64,7 +64,7 @@ def _acceptances(study: Study, limit: int | None) -> list[dict[str, Any]]:
     if not texts:
         allowed = "one with greedy texts of full attention"
         raise InvalidValue("store", str(study.folder), allowed)
-    bootstrap, rows = Bootstrap(0), []
+    bootstrap = Bootstrap(0)
     shelf: dict[str, models.LoadedModel] = {}
     models.quiet_transformers()
     models.use_threads(study.config.threads)
@@ -77,25 +77,22 @@ def _acceptances(study: Study, limit: int | None) -> list[dict[str, Any]]:
                 )
                 share = bootstrap.ratio([(float(x.accepted), float(x.steps)) for x in read])
                 accepted, steps = (sum(getattr(x, n) for x in read) for n in ("accepted", "steps"))
-                rows.append(
-                    {
-                        "dataset": cell.dataset,
-                        "model": cell.model,
-                        "backend": backend.name,
-                        "budget": getattr(backend, "budget", None),
-                        "params": backend.params(),
-                        "texts": len(read),
-                        "steps": steps,
-                        "accepted": accepted,
-                        "wholly": sum(x.accepted == x.steps for x in read),
-                        "agreed_median": median(x.agreed for x in read),
-                        "keys_per_step": sum(x.keys_read for x in read) / steps if steps else None,
-                        "share": share.estimate,
-                        "low": share.low,
-                        "high": share.high,
-                    }
-                )
-    return rows
+                yield {
+                    "dataset": cell.dataset,
+                    "model": cell.model,
+                    "backend": backend.name,
+                    "budget": getattr(backend, "budget", None),
+                    "params": backend.params(),
+                    "texts": len(read),
+                    "steps": steps,
+                    "accepted": accepted,
+                    "wholly": sum(x.accepted == x.steps for x in read),
+                    "agreed_median": median(x.agreed for x in read),
+                    "keys_per_step": sum(x.keys_read for x in read) / steps if steps else None,
+                    "share": share.estimate,
+                    "low": share.low,
+                    "high": share.high,
+                }
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

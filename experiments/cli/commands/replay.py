@@ -138,10 +138,7 @@ _LINES = 40  # of a table
 
 
 def over_texts(
-    file: Path,
-    name: str | None,
-    detectors: Sequence[Detector],
-    console: Console,
+    file: Path, name: str | None, detectors: Sequence[Detector], console: Console
 ) -> dict[str, Any]:
     """Print where each detector would have stopped each text of a JSONL or CSV file.
 

@@ -10,13 +10,7 @@ from rich.markup import escape
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
-from experiments.cli.reporting import (
-    Outputs,
-    ShownReport,
-    add_figure_flags,
-    check_outputs,
-    show,
-)
+from experiments.cli.reporting import Outputs, ShownReport, add_figure_flags, check_outputs, show
 from experiments.cli.stores import (
     DEFAULT_STORE,
     add_load_flag,

@@ -21,12 +21,7 @@ from experiments.grid.config import Config
 from experiments.grid.data.prompts import unknown_words
 from experiments.grid.data.sets import stream_name
 from experiments.grid.detectors import build_detectors
-from experiments.grid.plan import (
-    build_backends,
-    build_penalties,
-    lacks_budget,
-    takes_budget,
-)
+from experiments.grid.plan import build_backends, build_penalties, lacks_budget, takes_budget
 from experiments.sweep.sweep import require_supported
 
 if TYPE_CHECKING:

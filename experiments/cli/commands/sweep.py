@@ -47,9 +47,9 @@ all its sweeps, a file each in sweeps/: `lil report` shows the last with all tha
 """
 
 
-def add_arguments(parser: Parser) -> None:
-    """Flags of `lil sweep`."""
-    add_config_flags(parser)
+def add_arguments(parser: Parser, **keys: Any) -> None:
+    """Flags of `lil sweep`; `keys`: those of the configuration, see `add_config_flags`."""
+    add_config_flags(parser, **keys)
     group = parser.add_argument_group("output")
     out = (
         "folder of the store (default: lil-out/<preset>; with other models or data sets than the "
@@ -78,8 +78,14 @@ def _default_folder(preset: str, config: Config) -> Path:
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Decode what the store lacks, then show the results."""
+    return decode(args, console, *config_from(args))
+
+
+def decode(
+    args: argparse.Namespace, console: Console, preset: str, config: Config, compare: bool = False
+) -> Done:
+    """Decode what the store lacks of a configuration, then show its report or its comparison."""
     check_outputs(args)
-    preset, config = config_from(args)
     if args.out == "":
         raise InvalidValue("out", args.out, "a folder")
     out = Path(args.out) if args.out else _default_folder(preset, config)
@@ -114,7 +120,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     )
     study = Study.open(out, outcome.sweep, import_paths(config))
     study = replace(study, scorers=prepared.experiment.scorers)
-    shown = show(study, console, Outputs.of(args, out))
+    shown = show(study, console, Outputs.of(args, out), compare)
     console.plain(f"store: {out}")
     usable = any(row.samples > row.errors + row.missing for row in shown.report.rows)
     return Done(shown.document, code=shown.code if usable else 1)

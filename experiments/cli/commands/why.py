@@ -83,16 +83,16 @@ def _why(study: Study, run: Run, keys: tuple[int, ...], top: int) -> dict[str, A
     )
     ids, missed = [*sparse.prompt_ids, *sparse.new_ids], result["by_token"]
 
+    def text(token: int) -> str:
+        return loaded.token_bytes[token].decode(errors="replace")
+
     def row(at: int) -> dict[str, Any]:
         where = "prompt" if at < len(sparse.prompt_ids) else "output"
-        text = loaded.token_bytes[ids[at]].decode(errors="replace")
-        return {"position": at, "where": where, "text": text, "missed": missed[at]}
+        return {"position": at, "where": where, "text": text(ids[at]), "missed": missed[at]}
 
     order = sorted(range(len(missed)), key=lambda at: -missed[at])[:top]
     for side in ("full", "sparse"):
-        result[f"{side}_text"] = loaded.token_bytes[result[f"{side}_token"]].decode(
-            errors="replace"
-        )
+        result[f"{side}_text"] = text(result[f"{side}_token"])
     return about | {"parts": True} | result | {"texts": [row(at) for at in order if missed[at] > 0]}
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
+from experiments.report.claims import differing
 from experiments.report.names import counted, series
 from experiments.report.row import AtCap, ReportRow, dataset_order
-from experiments.report.statistics import NOTHING
+from experiments.report.statistics import LEAST, NOTHING
 from experiments.report.tables.grid import (
     Grid,
     Line,
@@ -43,6 +45,11 @@ _SAMPLING_CAPTION = (
     "pass@k: % of problems that at least one of k samples solves; unbiased (Chen et al. 2021), "
     "pass@1 is the share of all samples; brackets: 95% intervals, problems resampled"
 )
+_COMPARISON_CAPTION = (
+    "solved: %; against full attention or the random sample, on the same problems: points, and "
+    "times its tokens and keys; said of answers and keys alone: a broken text may be short; too "
+    f"few problems: fewer than six are solved or differ; {_CLAIMED}"
+)
 _MOST = 4  # intervals side by side in 80 columns
 _EMPTY = TableCell()
 
@@ -52,22 +59,22 @@ Cells = Callable[[ReportRow], Iterable[TableCell]]
 def main_grids(rows: Sequence[ReportRow]) -> list[Grid]:
     """One table per model, penalty and data set: every backend and budget and full attention."""
     names = ("solved", "change", "length", "diff", "cut")
-    grids = []
-    for part in parts(rows):
-        failed = sum(row.errors for row in part)
-        title = f"{part[0].dataset}: {_problems(part)} {_subject(part[0])}{_censored(part)}"
-        title += f"; {failed} samples failed (lil sweep --retry-failed)" if failed else ""
-        grids.append(_grid(part, names, _main_cells, title))
+    grids = [_grid(part, names, _main_cells, _title(part)) for part in parts(rows)]
     return _with_caption(grids, _CAPTION)
 
 
 def cost_grids(rows: Sequence[ReportRow]) -> list[Grid]:
     """One table per model, penalty and data set: what a solved problem costs, and how texts end."""
     names = ("both solve", "n", "keys/solved", "packed", "loops")
-    grids = []
-    for part in parts(rows):
-        title = f"{part[0].dataset}: cost {_subject(part[0])}{_censored(part)}"
-        grids.append(_grid(part, names, _cost_cells, title))
+    grids = [
+        _grid(
+            part,
+            names,
+            _cost_cells,
+            f"{part[0].dataset}: cost {_subject(part[0])}{_censored(part)}",
+        )
+        for part in parts(rows)
+    ]
     return _with_caption(grids, _COST_CAPTION)
 
 
@@ -96,6 +103,20 @@ def sampling_grids(rows: Sequence[ReportRow]) -> list[Grid]:
     return _with_caption(grids, _SAMPLING_CAPTION)
 
 
+def comparison_grid(rows: Sequence[ReportRow], against_random: Sequence[ReportRow]) -> Grid:
+    """One data set and budget: every method alone, against full attention and against random."""
+    others = [row for row in rows if not row.is_baseline]
+    names = ("solved", "tokens", "keys/solved", "may be said")
+    blocks = [
+        ("", _grid(rows, names, _own_cells)),
+        ("full", _grid(others, names, partial(_compared_cells, "full"))),
+        ("random", _grid(against_random, names, partial(_compared_cells, "random"))),
+    ]
+    lines = [Line((name, *line.labels), line.cells) for name, grid in blocks for line in grid.lines]
+    columns = ("against", *blocks[0][1].columns)
+    return Grid(_title(rows), columns, tuple(lines), _COMPARISON_CAPTION)
+
+
 def parts(rows: Sequence[ReportRow]) -> list[list[ReportRow]]:
     """Rows without detector of one model, penalty and data set together, in reading order."""
     plain = [row for row in rows if row.detector == "none"]
@@ -112,7 +133,13 @@ def _with_caption(grids: list[Grid], caption: str) -> list[Grid]:
     return [*grids[:-1], replace(grids[-1], caption=caption)] if grids else []
 
 
-def _grid(part: list[ReportRow], names: Sequence[str], cells: Cells, title: str) -> Grid:
+def _title(part: Sequence[ReportRow]) -> str:
+    failed = sum(row.errors for row in part)
+    title = f"{part[0].dataset}: {_problems(part)} {_subject(part[0])}{_censored(part)}"
+    return title + (f"; {failed} samples failed (lil sweep --retry-failed)" if failed else "")
+
+
+def _grid(part: Sequence[ReportRow], names: Sequence[str], cells: Cells, title: str = "") -> Grid:
     lines = []
     for label, line in series(part).items():
         for row in line:
@@ -129,6 +156,30 @@ def _main_cells(row: ReportRow) -> list[TableCell]:
     moved = change(row.accuracy_change, _claims(row, "loses", "gains"))
     differ = _EMPTY if row.length_ratio.estimate is None else number(row.length_ratio.differs)
     return [solved, moved, _length(row), differ, cut]
+
+
+def _own_cells(row: ReportRow) -> list[TableCell]:
+    *_, keys, _, _ = _cost_cells(row)
+    keys = large(row.keys_read_per_solved) if row.accuracy.estimate else keys
+    return [share(row.accuracy), ratio(row.mean_tokens, form=",.0f"), keys, TableCell("")]
+
+
+def _compared_cells(other: str, row: ReportRow) -> list[TableCell]:
+    """What a row changes of another, and in words what may be claimed of answers and keys."""
+    answers, keys = row.accuracy_change, row.keys_read_per_solved_ratio
+    better, worse = _claims(row, "gains", "fewer keys"), _claims(row, "loses", "more keys")
+    words = "cannot be told"
+    if row.role == "null":
+        words = "chance alone"
+    elif better and worse:
+        words = "fewer keys, but loses" if _claims(row, "loses") else "gains, but more keys"
+    elif better or worse:
+        words = f"{'better' if better else 'worse'} than {other}"
+    elif keys.low is None and differing(answers) < LEAST:
+        words = "too few problems"
+    moved = change(answers, _claims(row, "loses", "gains"))
+    cost = ratio(keys, _claims(row, "fewer keys", "more keys"))
+    return [moved, _length(row), cost, TableCell(words)]
 
 
 def _cap_cells(at: int) -> Cells:

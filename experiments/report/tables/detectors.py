@@ -45,8 +45,7 @@ def detector_grids(rows: Sequence[ReportRow]) -> list[Grid]:
     columns = ("saved", "right", "wrong", "accuracy\u00a0", "lost", "gained")
     grids = []
     for model, of_model in _by_model(rows):
-        pairs = {row.detector_action for row in of_model if row.detector != "none"}
-        detectors = sorted(pairs)
+        detectors = sorted({r.detector_action for r in of_model if r.detector != "none"})
         for penalty, of_penalty in by_penalty(of_model).items():
             for pair in detectors:
                 if part := [row for row in of_penalty if row.detector_action == pair]:

@@ -63,13 +63,13 @@ def share(of: Interval) -> TableCell:
     return TableCell(percent(of.estimate), f"[{percent(of.low)}, {percent(of.high)}]")
 
 
-def ratio(of: Interval, claimed: bool = False) -> TableCell:
-    """A ratio; bold where it is claimed that it is not 1."""
+def ratio(of: Interval, claimed: bool = False, form: str = ".2f") -> TableCell:
+    """A ratio or another number above 0; bold where it is claimed that it is not 1."""
     if of.estimate is None or (of.low is None and of.high is None):
-        return number(of.estimate, ".2f")
-    least = "0" if of.low is None else f"{of.low:.2f}"
-    most = "∞" if of.high is None else f"{of.high:.2f}"
-    return TableCell(f"{of.estimate:.2f}", f"[{least}, {most}]", bold=claimed)
+        return number(of.estimate, form)
+    least = "0" if of.low is None else f"{of.low:{form}}"
+    most = "∞" if of.high is None else f"{of.high:{form}}"
+    return TableCell(f"{of.estimate:{form}}", f"[{least}, {most}]", bold=claimed)
 
 
 def change(of: Interval, claimed: bool = False) -> TableCell:
@@ -161,7 +161,9 @@ def rich_table(grid: Grid, width: int = WIDTH) -> Table:
     """The table for rich; where it is too wide labels are folded, then intervals wrap."""
     forms: tuple[tuple[str, int | None], ...] = ((" ", None), (" ", _FOLDED), ("\n", _FOLDED))
     tables = [_table(grid, *form) for form in forms]
-    table = next((table for table in tables if _natural_width(table) <= width), tables[-1])
+    unbounded = Console(file=io.StringIO(), width=10_000)  # nothing is wrapped on it
+    fitting = (table for table in tables if unbounded.measure(table).maximum <= width)
+    table = next(fitting, tables[-1])
     table.title = Text(grid.title)
     table.caption = Text(grid.caption) if grid.caption else None
     return table
@@ -191,11 +193,6 @@ def _text(cell: TableCell, between: str) -> Text:
     interval = cell.interval if between == " " else cell.interval.replace(" ", "")
     text = Text(between.join(filter(None, (cell.value, interval))), "bold" if cell.bold else "")
     return text.append(cell.mark, "not bold")
-
-
-def _natural_width(table: Table) -> int:
-    """Columns of a terminal that a table takes when nothing in it is wrapped."""
-    return Console(file=io.StringIO(), width=10_000).measure(table).maximum
 
 
 def html_table(grid: Grid, number: int) -> str:

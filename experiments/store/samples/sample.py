@@ -37,14 +37,9 @@ class Sample:
     trace as decoded. One that acts has a trace of its own, whose seconds are None, since its rows
     were decoded in smaller batches. A run that the store cannot serve is "missing".
 
-    Units: tokens, seconds, bytes. `keys_read` is summed over steps, layers and KV heads (page
-    bounds and representatives in key equivalents); `keys_read_mean` and `keys_read_max` are keys
-    per decode step over sparsified layers and query heads. `cache_byte_sec` is bytes of the cache
-    times seconds. `curve` holds (tokens, original bytes, compressed bytes) of the output alone.
-
-    Wasted is what `repetition.exact` and `repetition.tolerant` count of a trace that the cap cut
-    and that is not solved; a detector leaves what was decoded until it fired. `at_positions`: it
-    was cut where the model's positions end, or went beyond them.
+    Fields are the columns of docs/measures.md, in tokens, seconds, bytes and keys. `curve` holds
+    (tokens, original bytes, compressed bytes) of the output alone. Wasted is what
+    `repetition.exact` and `repetition.tolerant` count.
     """
 
     model: str

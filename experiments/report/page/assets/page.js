@@ -242,7 +242,7 @@ function figure(chart) {
     for (const line of part.lines) if (!lines.has(line.name)) lines.set(line.name, line);
   // Costs on one logarithmic scale can be compared across panels; so can points of one scatter, of
   // which the large ones alone have their intervals drawn.
-  const scatter = chart.key === "detectors", shared = chart.y.is_log || scatter;
+  const scatter = chart.y.unit === "points", shared = chart.y.is_log || scatter;
   const values = chart.panels.map((part) => scatter
     ? [0, ...part.lines.flatMap((line) => line.points.map((point) => point.y)), ...bounds(part.lines.map((line) => ({ points: totals(line) })))]
     : bounds([...part.lines, ...part.levels]).filter((value) => !chart.y.is_log || value > 0));

@@ -123,11 +123,9 @@ class Split:
         self.clean = []
         for key, pairs in traces.items():
             if clean := [stopped for plain, stopped in pairs if _is_clean(plain)]:
-                counts = (
-                    sum(stopped[at].stopped_at is not None for stopped in clean)
-                    for at in range(len(names))
-                )
-                self.clean.append(Clean("/".join(key), len(clean), tuple(counts)))
+                fired = [[sample.stopped_at is not None for sample in part] for part in clean]
+                counts = tuple(map(sum, zip(*fired, strict=True)))
+                self.clean.append(Clean("/".join(key), len(clean), counts))
 
     def false_stops(self, at: int) -> FalseStops:
         """What a setting does to the traces that it should leave alone."""

@@ -64,7 +64,7 @@ def _acceptances(study: Study, limit: int | None) -> Iterator[dict[str, Any]]:
     if not texts:
         allowed = "one with greedy texts of full attention"
         raise InvalidValue("store", str(study.folder), allowed)
-    bootstrap = Bootstrap(0)
+    bootstrap, engine = Bootstrap(0), study.config.engine
     shelf: dict[str, models.LoadedModel] = {}
     models.quiet_transformers()
     models.use_threads(study.config.threads)
@@ -72,9 +72,7 @@ def _acceptances(study: Study, limit: int | None) -> Iterator[dict[str, Any]]:
         for cell, traces in texts:
             model = model_of(study.config, cell, shelf).model
             for backend in backends:
-                read = lil.acceptance(
-                    model, traces, backend, engine=study.config.engine, on_texts=advance
-                )
+                read = lil.acceptance(model, traces, backend, engine=engine, on_texts=advance)
                 share = bootstrap.ratio([(float(x.accepted), float(x.steps)) for x in read])
                 accepted, steps = (sum(getattr(x, n) for x in read) for n in ("accepted", "steps"))
                 yield {

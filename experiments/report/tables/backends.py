@@ -159,8 +159,8 @@ def _main_cells(row: ReportRow) -> list[TableCell]:
 
 
 def _own_cells(row: ReportRow) -> list[TableCell]:
-    *_, keys, _, _ = _cost_cells(row)
-    keys = large(row.keys_read_per_solved) if row.accuracy.estimate else keys
+    none_solved = row.accuracy.estimate == 0
+    keys = TableCell("none solved") if none_solved else large(row.keys_read_per_solved)
     return [share(row.accuracy), ratio(row.mean_tokens, form=",.0f"), keys, TableCell("")]
 
 

@@ -80,7 +80,7 @@ def against_random(
     Both sides of a pair have one cap, so pairs that it cuts count in lengths and costs as well.
     """
     groups: dict[Key, list[Sample]] = defaultdict(list)
-    for sample in map(_finite, samples):
+    for sample in sorted(map(_finite, samples), key=lambda sample: sample.pair):
         groups[sample.key].append(sample)
     control = next((row.key for row in rows if row.backend == "random"), None)
     partners = {} if control is None else {sample.pair: sample for sample in groups[control]}

@@ -59,7 +59,7 @@ def test_the_table_says_what_may_be_said() -> None:
     said = words(30, random=12, h2o=13, sink=20, quest=30)
     assert said["full", "quest"] == "better than full"
     assert said["random", "quest"] == "better than random"
-    assert said["full", "random"] == "loses"
+    assert said["full", "random"] == "worse than full"
     assert said["full", "sink"] == "fewer keys, but loses"
     assert said["random", "h2o"] == "cannot be told"
     few = words(5, random=1, quest=5)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, Cache, PreTrainedModel
+from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
 from attention.patching.cache import AttentionCache
 from attention.patching.patched import announce, padding_mask
+from attention.patching.recurrent import StateCache
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -98,24 +99,11 @@ def _attention(
     return operator()(query, key, value, scaling, module.layer_idx, s_aux), None
 
 
-class _NoCache(Cache):
+class _NoCache(StateCache):
     """Hands keys and values on; the cache in `CALL` stores them."""
 
-    is_compileable = False
-
-    def __init__(self) -> None:
-        super().__init__(layers=[])
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
         return key_states, value_states
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
-        return 1
-
-    def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> tuple[int, int]:  # noqa: ARG002
-        return 2, 0
 
 
 class _Step(nn.Module):
@@ -133,7 +121,7 @@ class _Step(nn.Module):
         self._outputs.append(hidden[:, -1])
 
     def forward(self, ids: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
-        more = {"past_key_values": _NoCache(), "use_cache": True, "logits_to_keep": 1}
+        more = {"past_key_values": _NoCache(1), "use_cache": True, "logits_to_keep": 1}
         scores = self.model(input_ids=ids, position_ids=positions, **more).logits[:, -1]
         outputs = scores, *self._outputs
         self._outputs.clear()  # the exporter refuses tensors that stay in a module

@@ -37,6 +37,7 @@ TAG = "_lil_attention_cache"
 ATTENTION = "lil_attention"
 # Behind so many forwards of several tokens between steps keys are left where they are.
 _MOST_RELEASES = 4
+Rows = Sequence[int] | Tensor
 Shorten = Callable[[Cut, Sequence[Layer]], Sequence[Tensor] | None]
 
 
@@ -44,18 +45,13 @@ class AttentionCache(StateCache):
     """State of B sequences under one backend; `past_key_values` of a patched model.
 
     Each row stores its real tokens and has its own length, so padding enters nothing. Layers are
-    those that hold keys, counted from 0 in the order in which they run. No budget binds the state
-    of other layers (linear attention, state spaces, short convolutions), which moves with rows.
+    those that hold keys, counted from 0 in the order in which they run. No budget binds `states`.
 
     Attributes:
         session: the `with` block this cache belongs to.
         backend: that of the block.
         layers: state by layer; empty before the first forward.
-        states: of the other layers.
-        columns: input columns fed so far, padding included; what `get_seq_length()` answers.
     """
-
-    is_compileable = False  # shapes grow
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -68,14 +64,14 @@ class AttentionCache(StateCache):
         self.layers.clear()
         self.states.clear()
         self.columns = 0
-        self._rows = RowCounts()
+        self._rows = RowCounts.of_prompts(np.zeros(0, np.int64))
         self.counts: gpu.DeviceCounts | None = None  # while `step` may run
         self._written: RowCounts | None = None  # the rows that these are of
         self._releases = 0  # forwards of another kind between such steps
         self._step: Step | None = None
         self._done = 0  # layers of the current forward that have run
         self._running = False  # whether a forward of a model with other states has begun
-        self._handed = False  # whether keys were given to the model and did not come back
+        self.handed = False  # whether keys were given to the model and did not come back
         self._drafting = False  # whether `generate` is going to draft tokens
         self._drafts = 0  # newest columns of the coming forward that are drafts
         self._dense = False  # whether forwards read all their tokens as a prompt is read
@@ -109,9 +105,9 @@ class AttentionCache(StateCache):
 
     def restart(self) -> None:
         """Forget everything but how long prompts are: the model reads the whole text anew."""
-        prompts = self._rows.prompts
+        before = self._rows
         self.reset()
-        self._rows = RowCounts.of_prompts(prompts)
+        self._rows = RowCounts.of_prompts(before.prompts)
 
     def expect_lengths(self, rows: int, T: int, mask: Tensor | None) -> Counts:
         """The lengths that a rope follows at T new columns, (B, T): a text ends at each of them.
@@ -194,16 +190,11 @@ class AttentionCache(StateCache):
             if now != ATTENTION:
                 allowed = "no other set inside the `with` block"
                 raise InvalidValue("attn_implementation", now, allowed)
-        self._handed = not self._handed
-        if not self._handed:  # a model that is not patched would attend to the newest tokens alone
+        self.handed = not self.handed
+        if not self.handed:  # a model that is not patched would attend to the newest tokens alone
             raise self.misplaced()
         setattr(key_states, TAG, (self, layer_idx))
         return key_states, value_states
-
-    def take_pending(self, key: Tensor) -> None:
-        """The keys that `update` marked have come to the attention function."""
-        self._handed = False
-        delattr(key, TAG)
 
     def expect(self, logits_to_keep: Any) -> None:
         """Take in how many columns a forward is to score: all drafts, and the one before them."""
@@ -313,12 +304,10 @@ class AttentionCache(StateCache):
                 counts.end_step(step.rows)
                 self.close_step(step, [layer.traces for layer in self.layers])
             else:
-                self._cut(step, [state.close(step) for state in self.layers])
                 # Of longer forwards: whether decode queries read the last token of every row.
                 decoded = step.decodes(self.backend.exact_until) and len(step.turns) == 1
-                self._rows = self._rows.after(step, step.decode or decoded)
-                self.columns += step.T
-                self._step = None
+                due = [layer.close(step) for layer in self.layers]
+                self._close(step, due, step.decode or decoded)
         return out
 
     # Steps whose lengths are on the device
@@ -425,13 +414,15 @@ class AttentionCache(StateCache):
         for layer, trace in zip(self.layers, traces, strict=True):
             layer.traces = trace
             due.append(layer.settle(step))
-        self._cut(step, due, shorten)
-        self._written = self._rows = self._rows.after(step, True)
-        self.columns += 1
-        self._step = None
+        self._close(step, due, True, shorten)
+        self._written = self._rows
 
-    def _cut(
-        self, step: Step, due: Sequence[Sequence[Cut]], shorten: Shorten = lambda *_: None
+    def _close(
+        self,
+        step: Step,
+        due: Sequence[Sequence[Cut]],
+        decoded: bool,
+        shorten: Shorten = lambda *_: None,
     ) -> None:
         """Cut what is due in each layer, several layers at once where they are cut alike."""
         cuts: dict[Cut, list[Layer]] = {}
@@ -447,6 +438,8 @@ class AttentionCache(StateCache):
         if self.counts is None and cuts:
             for layer in self.layers:
                 layer.trim()
+        self._rows, self._step = self._rows.after(step, decoded), None
+        self.columns += step.T
 
     def _build(self, index: int, q: Tensor, k: Tensor, sink_logits: Tensor | None) -> Layer:
         session, (B, Hkv, _, D) = self.session, k.shape
@@ -468,14 +461,9 @@ class AttentionCache(StateCache):
     # Copies
 
     @changing_state
-    def clone(self, rows: Sequence[int] | Tensor | None = None) -> Self:
-        """A copy of these rows alone, in this order, or of all; repeats are allowed.
-
-        Raises:
-            InvalidValue: no such row.
-        """
-        self._idle()
-        index = self._rows.indices(range(len(self._rows.seen)) if rows is None else rows, "rows")
+    def clone(self, rows: Rows | None = None) -> Self:
+        """A copy of these rows alone, in this order, or of all; repeats are allowed."""
+        index = self._index(rows)
         twin = self.new()
         twin.layers = [layer.copied(index.to(layer.geometry.device)) for layer in self.layers]
         twin.states = self.states.copied(index)
@@ -484,7 +472,7 @@ class AttentionCache(StateCache):
         return twin
 
     @changing_state
-    def go_dense(self, rows: Sequence[int] | Tensor) -> Self:
+    def go_dense(self, rows: Rows) -> Self:
         """A new cache in which these rows, in this order, go on under full attention.
 
         Every key and value is taken over at its position, bit for bit, but for InfLLM's keys
@@ -495,14 +483,11 @@ class AttentionCache(StateCache):
         Raises:
             InvalidValue: no such row, or a method that drops tokens.
         """
-        self._idle()
         if not self.backend.keeps_all:
-            allowed = (
-                "a method that keeps every token, as full, quest, infllm and oracle do: full "
-                "attention cannot take over where tokens were dropped"
-            )
+            allowed = "a method that keeps every token, as full, quest, infllm and oracle do: full "
+            allowed += "attention cannot take over where tokens were dropped"
             raise InvalidValue("backend", self.backend.name, allowed)
-        index = self._rows.indices(rows, "rows")
+        index = self._index(rows)
         twin = type(self)(self.session.full_session)
         twin.columns, twin._rows = self.columns, self._rows.select(index.numpy()).undecoded()
         seen, full = twin._rows.seen, twin.backend
@@ -518,14 +503,9 @@ class AttentionCache(StateCache):
     # Other rows, or the same in another order
 
     @changing_state
-    def select_rows(self, rows: Sequence[int] | Tensor) -> None:
-        """Keep these rows in this order; repeats are allowed (beams).
-
-        Raises:
-            InvalidValue: no such row.
-        """
-        self._idle()
-        index = self._rows.indices(rows, "rows")
+    def select_rows(self, rows: Rows) -> None:
+        """Keep these rows in this order; repeats are allowed (beams)."""
+        index = self._index(rows)
         for layer in self.layers:
             layer.select(index.to(layer.geometry.device))
         self.states.select(index)
@@ -533,7 +513,7 @@ class AttentionCache(StateCache):
 
     @changing_state
     def replace_rows(
-        self, rows: Sequence[int], source: AttentionCache, source_rows: Sequence[int] | None = None
+        self, rows: Rows, source: AttentionCache, source_rows: Rows | None = None
     ) -> None:
         """Rows of this cache become copies of rows of `source`; the others stay untouched.
 
@@ -545,11 +525,8 @@ class AttentionCache(StateCache):
             InvalidValue: rows do not exist, are named twice or do not match in number, or
                 `source` comes from another block.
         """
-        self._idle()
         self._check_source(source)
-        index = self._rows.indices(rows, "rows")
-        taken = range(len(source._rows.seen)) if source_rows is None else source_rows
-        source_index = source._rows.indices(taken, "source_rows")
+        index, source_index = self._index(rows), source._index(source_rows, "source_rows")
         if len(index) != len(source_index):
             allowed = f"{len(index)} rows, as in `rows`"
             raise InvalidValue("source_rows", source_index.tolist(), allowed)
@@ -566,12 +543,7 @@ class AttentionCache(StateCache):
 
     @changing_state
     def append_rows(self, source: AttentionCache) -> None:
-        """Copies of all rows of `source` become rows behind those held, which stay untouched.
-
-        Raises:
-            InvalidValue: `source` comes from another block or goes on under another method.
-        """
-        self._idle()
+        """Copies of all rows of `source`, as in `replace_rows`, become rows behind those held."""
         self._check_source(source)
         B, more = len(self._rows.seen), len(source._rows.seen)
         if B and more:
@@ -583,7 +555,20 @@ class AttentionCache(StateCache):
             self.layers, self.states, self.columns = twin.layers, twin.states, twin.columns
             self._rows = twin._rows.undecoded()
 
+    def _index(self, rows: Rows | None, field: str = "rows") -> Tensor:
+        """These rows, or all, between two forwards; `field` is what they were given as."""
+        self._idle()
+        B = len(self._rows.seen)
+        if rows is None:
+            return torch.arange(B)
+        index = torch.as_tensor(rows, dtype=torch.long, device="cpu").reshape(-1)
+        if ((index < 0) | (index >= B)).any():
+            allowed = f"rows from 0 to {B - 1}" if B else "no row: the cache holds none"
+            raise InvalidValue(field, index.tolist(), allowed)
+        return index
+
     def _check_source(self, source: AttentionCache) -> None:
+        self._idle()
         source._idle()
         if source.session is not self.session or source._drafting != self._drafting:
             allowed = f"a cache of {self.backend.name} from the same `with` block"
@@ -634,8 +619,7 @@ class AttentionCache(StateCache):
             InvalidValue: no such row, more tokens than it has, or a method that cannot do so
                 exactly: restore a `clone` of the row by `replace_rows` there.
         """
-        self._idle()
-        rows = self._rows.indices([row] if isinstance(row, int) else row, "row").numpy()
+        rows = self._index([row] if isinstance(row, int) else row, "row").numpy()
         left = np.array([seen] if isinstance(seen, int) else seen, dtype=np.int64)
         if len(left) != len(rows) or len(set(rows.tolist())) != len(rows):
             raise InvalidValue("seen", left.tolist(), f"a number for each of the rows {row}")
@@ -679,15 +663,6 @@ class AttentionCache(StateCache):
         """Each row `repeats` times, copies side by side."""
         self.select_rows(torch.arange(len(self._rows.seen)).repeat_interleave(repeats))
 
-    def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
-        """Columns fed so far, left padding included: n for a row without padding."""
-        return self.columns
-
-    def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> tuple[int, int]:  # noqa: ARG002
-        """Width and offset of a padding mask for more columns: their number, or their places."""
-        more = query_length if isinstance(query_length, int) else len(query_length)
-        return self.columns + more, 0
-
     @property
     def batch_size(self) -> int:
         """B, or -1 while empty."""
@@ -697,13 +672,6 @@ class AttentionCache(StateCache):
     def is_initialized(self) -> bool:
         """Whether anything was stored."""
         return bool(self.layers)
-
-    @property
-    def is_sliding(self) -> list[bool]:
-        """False for every layer: a mask is to have all columns, wherever a model slides."""
-        return [False] * len(self.layers)
-
-    is_linear = is_dummy = is_sliding
 
     # Looking
 
@@ -716,22 +684,17 @@ class AttentionCache(StateCache):
         return row_stats(self.layers, self.backend.dense_layers, seen, decoded)
 
     def stats(self) -> CacheStats:
-        """A summary of the whole cache, counted in the state itself."""
+        """A summary of the whole cache."""
         self._idle()
-        backend, own = self.backend, [x.geometry.model_window is None for x in self.layers]
-        sparse = [i for i, x in enumerate(own) if x and i >= backend.dense_layers]
-        sparse = [i for i in sparse if not self.layers[i].reads_all]
-        reads = [self.read_positions(i) for i in sparse if self.decoded]
-        # -1 where a head read fewer than another.
-        counts = [[(p >= 0).sum(-1).double() for p in rows if p.numel()] for rows in reads]
-        means = [float(sum(x.mean() for x in rows)) / len(rows) for rows in counts if rows]
-        seen = self._rows.seen
+        backend, seen, decoded = self.backend, self._rows.seen, self._rows.decoded
+        rows = row_stats(self.layers, backend.dense_layers, seen, decoded)
+        means = [mean for mean in rows.read_mean.tolist() if mean]  # of rows that decoded
         return CacheStats(
             *(backend.name, backend.params(), self.session.engine, seen.tolist()),
-            kept=max((p.shape[-1] for i in sparse for p in self.kept_positions(i)), default=0),
-            read_max=max((int(x.max()) for rows in counts for x in rows), default=None),
+            kept=max(rows.kept_max.tolist(), default=0),
+            read_max=max(rows.read_max.tolist(), default=0) or None,
             read_mean=sum(means) / len(means) if means else None,
-            bytes=sum(int(layer.row_bytes(seen).sum()) for layer in self.layers),
+            bytes=int(rows.bytes.sum()),
         )
 
     def kept_positions(self, layer: int) -> list[Tensor]:

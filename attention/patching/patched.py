@@ -50,7 +50,8 @@ def attention_forward(
     if not isinstance(cache, AttentionCache):
         allowed = "the cache that `with backend.on(model) as cache` yields, or its cache.new()"
         raise InvalidValue("past_key_values", None, allowed)
-    cache.take_pending(key)
+    cache.handed = False
+    delattr(key, TAG)
     if module.config is not cache.session.config:
         raise cache.misplaced()
     if dropout:

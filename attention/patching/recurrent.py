@@ -45,11 +45,27 @@ class States(dict[tuple[str, int, int], Tensor]):
 
 
 class StateCache(Cache):
-    """What layers without keys ask of a cache, and the states that they keep in it."""
+    """What models ask of a cache besides keys: its columns, and the states of layers without keys.
 
-    def __init__(self) -> None:
+    Attributes:
+        states: of layers without keys.
+        columns: input columns fed so far, padding included; what `get_seq_length()` answers.
+    """
+
+    is_compileable = False  # shapes grow
+
+    def __init__(self, columns: int = 0) -> None:
         super().__init__(layers=[])
-        self.states = States()
+        self.states, self.columns = States(), columns
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
+        """Columns fed so far, left padding included: n for a row without padding."""
+        return self.columns
+
+    def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> tuple[int, int]:  # noqa: ARG002
+        """Width and offset of a padding mask for more columns: their number, or their places."""
+        more = query_length if isinstance(query_length, int) else len(query_length)
+        return self.columns + more, 0
 
     def check_begun(self) -> None:
         """Called before a state changes."""

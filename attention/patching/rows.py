@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,8 +16,6 @@ from attention.errors import InvalidValue
 from attention.layers.layer import Geometry, KeepAll, Layer, Method
 
 Flags = npt.NDArray[np.bool_]
-NONE: Counts = np.zeros(0, dtype=np.int64)
-NO_ROW: Flags = np.zeros(0, dtype=np.bool_)
 
 
 class RowCounts(NamedTuple):
@@ -28,32 +25,32 @@ class RowCounts(NamedTuple):
         seen: real tokens seen.
         prompts: first tokens that are prompt; stated, or those of the row's first forward.
         decoded: whether the last token came as a decode query.
-        stated: whether the caller stated `prompts` before the first forward.
-        begun: where the caller stated nothing, whether what comes is output in any case.
+        whole: first tokens that are read as a prompt: `prompts` where the caller stated them before
+            the first forward, else 0 once what comes is output in any case; until then -1.
         beyond: whether keys are turned for a text beyond the model's switch, see `Anatomy`.
     """
 
-    seen: Counts = NONE
-    prompts: Counts = NONE
-    decoded: Flags = NO_ROW
-    stated: Flags = NO_ROW
-    begun: Flags = NO_ROW
-    beyond: Flags = NO_ROW
+    seen: Counts
+    prompts: Counts
+    decoded: Flags
+    whole: Counts
+    beyond: Flags
 
     @classmethod
     def of_prompts(cls, prompts: Counts, beyond: bool = False) -> RowCounts:
         """Rows that have seen nothing and whose prompts have so many tokens."""
-        yes, no = np.ones(len(prompts), np.bool_), np.zeros(len(prompts), np.bool_)
-        return cls(NONE, prompts, NO_ROW, yes, no, yes if beyond else no)
+        nothing, no = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        return cls(nothing, prompts, no, prompts, np.full(len(prompts), beyond))
 
     def before(self, rows: int) -> RowCounts:
         """The same before the first forward, of this many rows if the caller stated none."""
         if len(self.prompts) not in (0, rows):
             allowed = f"a number for each of the {rows} rows"
             raise InvalidValue("prompts", self.prompts.tolist(), allowed)
-        nothing, no = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.bool_)
-        rows_before = self if len(self.prompts) else RowCounts(nothing, nothing, no, no, no, no)
-        return rows_before._replace(seen=nothing, decoded=no)
+        nothing, no = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
+        if len(self.prompts):
+            return self._replace(seen=nothing, decoded=no)
+        return RowCounts(nothing, nothing, no, nothing - 1, no)
 
     def read_whole(self, new: Counts, drafts: int, single: bool) -> Counts:
         """How many of each row's first tokens are read as a prompt, (B,); the others decode.
@@ -61,9 +58,10 @@ class RowCounts(NamedTuple):
         Where the caller stated nothing, a prompt lasts until a row's first decode step. Of the new
         tokens so many at the end may be drafts of what follows a prompt; they may be one column.
         """
-        has_seen = self.seen > 0
-        begun = self.begun | has_seen if single or drafts else self.begun
-        return np.where(self.stated, self.prompts, np.where(begun, 0, self.seen + new - drafts))
+        unknown = self.whole < 0
+        if single or drafts:
+            unknown &= self.seen == 0
+        return np.where(unknown, self.seen + new - drafts, np.maximum(self.whole, 0))
 
     def step(self, new: Counts, T: int, device: torch.device, drafts: int, dense: bool) -> Step:
         """The step of a forward of T columns, the newest `drafts` of which are known to be drafts.
@@ -78,22 +76,13 @@ class RowCounts(NamedTuple):
 
     def after(self, step: Step, decoded: bool) -> RowCounts:
         """The same after a forward, by which all last tokens came as decode queries or not."""
-        now = self.begun
-        if not (step.decode and now.all()):
-            now = now | (step.decode & (self.seen > 0)) | (step.behind > 0)
-        every = np.full(step.rows, decoded)
-        rows = RowCounts(step.seen, step.prompt, every, self.stated, now, self.beyond)
+        every, whole = np.full(step.rows, decoded), self.whole
+        if (whole < 0).any():
+            begun = (step.decode & (self.seen > 0)) | (step.behind > 0)
+            whole = np.where(begun, np.maximum(whole, 0), whole)
+        rows = RowCounts(step.seen, step.prompt, every, whole, self.beyond)
         rows.seen[step.idle], rows.decoded[step.idle] = 0, False
         return rows
-
-    def indices(self, rows: Sequence[int] | Tensor, field: str) -> Tensor:
-        """Some of the rows as an index on the host; `field` is what they were given as."""
-        index = torch.as_tensor(rows, dtype=torch.long, device="cpu").reshape(-1)
-        B = len(self.seen)
-        if len(index) and (int(index.min()) < 0 or int(index.max()) >= B):
-            allowed = f"rows from 0 to {B - 1}" if B else "no row: the cache holds none"
-            raise InvalidValue(field, index.tolist(), allowed)
-        return index
 
     def select(self, index: Counts) -> RowCounts:
         """Those of these rows, in this order."""
@@ -113,7 +102,8 @@ class RowCounts(NamedTuple):
         What comes then is output, but in a row that holds nothing any more.
         """
         changed = RowCounts._make(numbers.copy() for numbers in self)
-        changed.begun[rows] = seen > 0
+        whole = self.whole[rows]
+        changed.whole[rows] = np.where(whole > 0, whole, np.where(seen > 0, 0, -1))
         changed.seen[rows], changed.decoded[rows] = seen, False
         return changed
 

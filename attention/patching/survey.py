@@ -95,8 +95,6 @@ class _Call:
 class _Survey(StateCache):
     """Takes down what a model hands to its cache and to its attention function."""
 
-    is_compileable = False
-
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[_Call] = []
@@ -108,12 +106,6 @@ class _Survey(StateCache):
         self.handed.append(layer_idx)
         setattr(key_states, _TAG, (self, layer_idx))
         return key_states, value_states
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
-        return 0
-
-    def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> tuple[int, int]:  # noqa: ARG002
-        return (query_length if isinstance(query_length, int) else len(query_length)), 0
 
 
 def _surveyed(

@@ -11,7 +11,8 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakKeyDictionary
@@ -88,15 +89,15 @@ def padded(rows: int) -> int:
 
 
 class _Captured(NamedTuple):
-    """A step or a cut that was captured: its graph, what it reads, (R, 1) or `Cut.inputs`, and what
-    it gives: scores and states, or positions before.
+    """A captured step or cut: its graph, what it gives, scores and states or positions before, and
+    what it reads, (R, 1) or `Cut.inputs`.
 
     `traces` is what layers leave on the device; what is in `owned`, weights or state, stays there.
     """
 
     graph: Any
-    inputs: Tensor
     outputs: list[Tensor]
+    inputs: Tensor
     traces: list[tuple[Tensor, ...]]
     owned: object
 
@@ -165,7 +166,13 @@ class CapturedStep(DecodeStep):
             self._stream = now
             try:
                 step, counts = cache.open_step(padded(B))
-                region = self._region(cache, counts, padded(B), then)
+                key = padded(B), counts.dense, then
+                if key not in self._captured.get(counts, {}):
+                    if self.stale:
+                        self._bind()
+                    graph = self._capture(cache, counts, padded(B), then)
+                    self._captured.setdefault(counts, {})[key] = graph
+                region = self._captured[counts][key]
             except torch.OutOfMemoryError as error:
                 raise NotCompiled.because(error) from error
             except NotCompiled:
@@ -177,18 +184,6 @@ class CapturedStep(DecodeStep):
             # Behind the copies: a graph that cuts rows may write where outputs lie.
             cache.close_step(step, _copied(region.traces), partial(self._shorten, counts))
             return outputs
-
-    def _region(
-        self, cache: AttentionCache, counts: DeviceCounts, rows: int, then: Then | None
-    ) -> _Captured:
-        """The graph of a number of rows of a cache; weights are compared where it is captured."""
-        key, regions = (rows, counts.dense, then), self._captured.get(counts, {})
-        if key not in regions:
-            if self.stale:
-                self._bind()
-            regions = self._captured.setdefault(counts, {})
-            regions[key] = self._capture(cache, counts, rows, then)
-        return regions[key]
 
     def _capture(
         self, cache: AttentionCache, counts: DeviceCounts, rows: int, then: Then | None
@@ -216,23 +211,18 @@ class CapturedStep(DecodeStep):
             counts.end_step(rows)
             return [*outputs, *(x for layer in layers for x in layer.traces)]
 
-        live = counts.live.clone()
-        counts.live.zero_()  # what warms up and what is captured changes no row
-        memories = [(x, x.clone()) for layer in layers for x in layer.written]
-        try:
-            self.fuses = self.fuses and not (fused and not _fuses(run))
-            fused = fused and self.fuses
-            graph, outputs = self.graphs.capture(work)
-        except RuntimeError as error:  # torch's, where work cannot be captured
-            reason = NotCompiled.because(error)
-            raise NotCompiled(f"a step of {rows} rows cannot be captured: {reason}") from error
-        finally:
-            counts.live.copy_(live)
-            for memory, before in memories:
-                memory.copy_(before)
+        with _restored([counts.live, *(x for layer in layers for x in layer.written)]):
+            counts.live.zero_()  # what warms up and what is captured changes no row
+            try:
+                self.fuses = self.fuses and not (fused and not _fuses(run))
+                fused = fused and self.fuses
+                graph, outputs = self.graphs.capture(work)
+            except RuntimeError as error:  # torch's, where work cannot be captured
+                reason = NotCompiled.because(error)
+                raise NotCompiled(f"a step of {rows} rows cannot be captured: {reason}") from error
         traces = [layer.traces for layer in layers]
         edge = len(outputs) - sum(map(len, traces))
-        return _Captured(graph, ids, outputs[:edge], traces, values)
+        return _Captured(graph, outputs[:edge], ids, traces, values)
 
     def _shorten(
         self, counts: DeviceCounts, cut: Cut, layers: Sequence[Layer]
@@ -244,37 +234,42 @@ class CapturedStep(DecodeStep):
         cuts = self._captured.setdefault(counts, {})
         if key not in cuts and method not in self._uncut:
             try:
-                cuts[key] = self._capture_cut(cut, layers, places)
+                cuts[key] = self._capture_cut(counts, cut, layers, places)
             except RuntimeError as error:
                 self._uncut.add(method)
                 reason = f"{method.__name__}.rank runs as it is: {NotCompiled.because(error)}"
                 warnings.warn(reason, CompileWarning, stacklevel=2)
         if key not in cuts:
             return None
-        captured = cuts[key]
-        captured.inputs.copy_(devices.put(cut.inputs(places), counts.device))
-        captured.graph.replay()
-        return _copied([tuple(captured.outputs)])[0]
+        cuts[key].inputs.copy_(devices.put(cut.inputs(places), counts.device))
+        cuts[key].graph.replay()
+        return _copied([tuple(cuts[key].outputs)])[0]
 
-    def _capture_cut(self, cut: Cut, layers: Sequence[Layer], places: int) -> _Captured:
-        inputs = devices.put(0 * cut.inputs(places), layers[0].geometry.device)
+    def _capture_cut(
+        self, counts: DeviceCounts, cut: Cut, layers: Sequence[Layer], places: int
+    ) -> _Captured:
+        inputs = devices.put(0 * cut.inputs(places), counts.device)
         state = [slots for layer in layers for slots in layer.state.values()]
         written = fixed(*state)
         written += [layer.store.lengths for layer in layers if layer.store is not None]
-        views, first = [slots.data for slots in state], [x[:1].clone() for x in written]
-        for slots, memory in zip(state, written, strict=False):
-            slots.data = memory  # of all rows, of which more may come
-        flat = [slots.flat for slots in state]
-        try:
-            graph, before = self.graphs.capture(
-                lambda: layers[0].shorten_together(cut, inputs, layers)
-            )
-        finally:
-            for slots, view in zip(state, views, strict=True):
-                slots.data = view
-            for x, row in zip(written, first, strict=True):
-                x[:1].copy_(row)  # warming up has cut the first one
-        return _Captured(graph, inputs, before, [], flat)
+        # Warming up cuts the first row.
+        with _restored([x[:1] for x in written]), ExitStack() as stack:
+            for layer in layers:
+                stack.enter_context(layer.hooking(counts.rows))  # of which more may come
+            flat = [slots.flat for slots in state]
+            work = partial(layers[0].shorten_together, cut, inputs, layers)
+            return _Captured(*self.graphs.capture(work), inputs, [], flat)
+
+
+@contextmanager
+def _restored(memories: Sequence[Tensor]) -> Iterator[None]:
+    """Inside, work may warm up and be captured on what it would change."""
+    before = [x.clone() for x in memories]
+    try:
+        yield
+    finally:
+        for memory, x in zip(memories, before, strict=True):
+            memory.copy_(x)
 
 
 def _fuses(run: Callable[[bool], list[Tensor]]) -> bool:
@@ -325,8 +320,9 @@ def captured(
         if step is not None:
             step.seconds = 0.0  # who asks now has waited for nothing
             step.fuses |= fuse
-        if step is not None or not make:
             return step
+        if not make:
+            return None
         # What was captured of weights that are gone holds their memory.
         for old in [name for name, old_step in steps.items() if old_step.stale]:
             del steps[old]

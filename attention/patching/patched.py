@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from threading import RLock
 from typing import Any
@@ -26,6 +26,8 @@ from attention.patching.lengths import RowLengths, tokens_shape
 from attention.patching.probe import batched, probed
 from attention.patching.session import Session
 from attention.patching.survey import Anatomy
+
+_PREPARE = "prepare_inputs_for_generation"
 
 
 @uncompiled
@@ -163,12 +165,8 @@ def through(
     model: PreTrainedModel, full: Method, anatomy: Anatomy, parts: Sequence[int], turn: int
 ) -> list[Tensor]:
     """What a model makes of the probe's texts through an `AttentionCache`; see `batched`."""
-    session, patch = Session(full, full, model, "torch", anatomy), Patch(model, anatomy)
-    try:
+    with Patch(model, anatomy), closing(Session(full, full, model, "torch", anatomy)) as session:
         return batched(model, AttentionCache(session), parts, turn)
-    finally:
-        session.close()
-        patch.undo(model)
 
 
 @contextmanager
@@ -196,10 +194,10 @@ def patched(backend: Method, full: Method, model: Any, engine: str) -> Iterator[
             shared.blocks -= 1
             if not shared.blocks:
                 del _PATCHES[model]
-                shared.undo(model)
+                shared.close()
 
 
-class Patch:
+class Patch(ExitStack):
     """What open blocks on one model share: made by the first, undone by the last.
 
     Blocks may overlap in any order and in several threads: which cache a forward goes through is
@@ -210,31 +208,25 @@ class Patch:
     """
 
     def __init__(self, model: PreTrainedModel, anatomy: Anatomy) -> None:
+        super().__init__()
         # Both are stateless and change no model until a config names them.
         AttentionInterface.register(ATTENTION, attention_forward)
         AttentionMaskInterface.register(ATTENTION, padding_mask)
         self.blocks, self.anatomy = 0, anatomy
-        self._before = model.config._attn_implementation
+        self.callback(model.set_attn_implementation, model.config._attn_implementation)
         model.set_attn_implementation(ATTENTION)
-        self._hooks = [model.register_forward_pre_hook(announce, with_kwargs=True)]
-        self._hooks += RowLengths().hooks(model)
-        self._own = vars(model).get("prepare_inputs_for_generation")
+        own, inner = vars(model), model.base_model
         if anatomy.switch is not None:
-            inputs: Any = partial(prepared, model.prepare_inputs_for_generation)
-            vars(model)["prepare_inputs_for_generation"] = inputs
+            self.callback(own.update, {name: own[name] for name in own.keys() & {_PREPARE}})
+            self.callback(own.pop, _PREPARE)
+            own[_PREPARE] = partial(prepared, model.prepare_inputs_for_generation)
+        hooks = [model.register_forward_pre_hook(announce, with_kwargs=True)]
+        hooks += RowLengths().hooks(model)
         if anatomy.states:
-            inner = model.base_model
-            self._hooks.append(inner.register_forward_pre_hook(begun, with_kwargs=True))
-            self._hooks.append(inner.register_forward_hook(ended, with_kwargs=True))
-
-    def undo(self, model: PreTrainedModel) -> None:
-        """Let the model attend as it did."""
-        for hook in self._hooks:
-            hook.remove()
-        vars(model).pop("prepare_inputs_for_generation", None)
-        if self._own is not None:
-            vars(model)["prepare_inputs_for_generation"] = self._own
-        model.set_attn_implementation(self._before)
+            hooks.append(inner.register_forward_pre_hook(begun, with_kwargs=True))
+            hooks.append(inner.register_forward_hook(ended, with_kwargs=True))
+        for hook in hooks:
+            self.callback(hook.remove)
 
 
 # A model is looked up here and not by an attribute of its own, which a copy of it would have too.

@@ -6,6 +6,7 @@ import copy
 import functools
 from collections.abc import Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ _ATTENTION = "lil_attention_operator"
 _ROWS = 4
 
 
+@dataclass
 class Call:
     """One forward that runs compiled: the cache it goes through, and what went wrong in it.
 
@@ -36,9 +38,9 @@ class Call:
     is raised when the step has come back.
     """
 
-    def __init__(self, cache: AttentionCache, positions: Tensor) -> None:
-        self.cache, self.positions = cache, positions
-        self.error: BaseException | None = None
+    cache: AttentionCache
+    positions: Tensor
+    error: BaseException | None = None
 
 
 #: The forward that runs in this thread. A graph holds tensors and numbers, and no cache.
@@ -143,9 +145,8 @@ def refusal(model: PreTrainedModel) -> str | None:
 
 def constants(model: PreTrainedModel) -> dict[str, Tensor]:
     """Parameters and buffers by the names that an exported step has for them."""
-    step = _Step(model)
-    every = (named(remove_duplicate=False) for named in (step.named_parameters, step.named_buffers))
-    return dict(chain(*every))
+    step, every = _Step(model), {"remove_duplicate": False}
+    return dict(chain(step.named_parameters(**every), step.named_buffers(**every)))
 
 
 def exported(model: PreTrainedModel, states: Sequence[str]) -> ExportedProgram:

@@ -38,19 +38,16 @@ ATTENTION = "lil_attention"
 # Behind so many forwards of several tokens between steps keys are left where they are.
 _MOST_RELEASES = 4
 Rows = Sequence[int] | Tensor
+# `Layer.shorten` of several layers at once; gives None where it cannot.
 Shorten = Callable[[Cut, Sequence[Layer]], Sequence[Tensor] | None]
 
 
 class AttentionCache(StateCache):
     """State of B sequences under one backend; `past_key_values` of a patched model.
 
-    Each row stores its real tokens and has its own length, so padding enters nothing. Layers are
-    those that hold keys, counted from 0 in the order in which they run. No budget binds `states`.
-
-    Attributes:
-        session: the `with` block this cache belongs to.
-        backend: that of the block.
-        layers: state by layer; empty before the first forward.
+    Each row stores its real tokens and has its own length, so padding enters nothing. `layers` are
+    those that hold keys, in the order in which they run; none before the first forward. No budget
+    binds `states`.
     """
 
     def __init__(self, session: Session) -> None:
@@ -81,15 +78,12 @@ class AttentionCache(StateCache):
         """Another empty cache, valid in the same `with` block.
 
         Args:
-            prompts: how many of each row's first tokens are its prompt: they are read whole, and
-                what comes behind them by decode queries, however it comes. By default a prompt is
-                what comes before the first forward of a single column on top of another one;
-                methods with rules for prompts take the row's first forward for it.
+            prompts: how many of each row's first tokens, at least one, are its prompt: they are
+                read whole, and what comes behind them by decode queries, however it comes. By
+                default a prompt is what comes before the first forward of a single column on top of
+                another one; methods with rules for prompts take the row's first forward for it.
             beyond: with `prompts`, whether keys are turned for a text beyond `Anatomy.switch`,
                 however short the rows are: they are about to grow beyond it.
-
-        Raises:
-            InvalidValue: a prompt of no token.
         """
         twin = type(self)(self.session)
         if prompts is not None:
@@ -112,10 +106,8 @@ class AttentionCache(StateCache):
     def expect_lengths(self, rows: int, T: int, mask: Tensor | None) -> Counts:
         """The lengths that a rope follows at T new columns, (B, T): a text ends at each of them.
 
-        Tokens of a prompt have its length; beyond `Anatomy.switch` all of a row have one length.
-
-        Raises:
-            InvalidValue: a row grows beyond the switch whose keys are turned for a shorter text.
+        Tokens of a prompt have its length; beyond `Anatomy.switch` all of a row have one length,
+        and no row grows beyond it whose keys are turned for a shorter text.
         """
         before = self.before(rows)
         new = new_tokens(mask, before.seen, self.columns, T)
@@ -127,10 +119,9 @@ class AttentionCache(StateCache):
             return lengths
         beyond = before.beyond | (lengths[:, -1] > switch)
         if (beyond & ~before.beyond & (before.seen > 0)).any():
-            allowed = (
-                f"texts that are read anew there, as generate() of {self.session.config.model_type}"
-                " and lil.decode do: it turns keys otherwise in longer texts"
-            )
+            allowed = "texts that are read anew there, as generate() of "
+            allowed += f"{self.session.config.model_type} and lil.decode do: it turns keys "
+            allowed += "otherwise in longer texts"
             raise InvalidValue("input_ids", f"tokens beyond the first {switch}", allowed)
         self._beyond = beyond
         return np.broadcast_to(np.where(beyond, switch + 1, 1)[:, None], lengths.shape)
@@ -184,7 +175,7 @@ class AttentionCache(StateCache):
     ) -> tuple[Tensor, Tensor]:
         """Called by the model with roped keys; marks them for the attention function."""
         if not self.session.open:
-            raise self.misplaced("a closed {} block")
+            raise self.misplaced()
         if self._step is None:  # once a forward: a config takes its time to answer
             now = self.session.config._attn_implementation
             if now != ATTENTION:
@@ -229,9 +220,9 @@ class AttentionCache(StateCache):
         self._idle()
         rows_before = self.before(rows)
         if T > 1 and rows_before.seen.any() and not self.session.anatomy.parts:
-            allowed = (
-                f"one at a time, or all in the first forward: {self.session.config.model_type} "
-                "itself drops the state of its layers there"
+            allowed = "one at a time, or all in the first forward: "
+            allowed += (
+                f"{self.session.config.model_type} itself drops the state of its layers there"
             )
             raise InvalidValue("input_ids", f"{T} columns on top of others", allowed)
         new_tokens(mask, rows_before.seen, self.columns, T)
@@ -242,11 +233,14 @@ class AttentionCache(StateCache):
         if not self._running:
             raise self.misplaced()
 
-    def misplaced(self, block: str = "a {} block on another model") -> InvalidValue:
-        """The refusal of a forward that is none of this cache's block."""
+    def misplaced(self) -> InvalidValue:
+        """The refusal of a forward that is none of this cache's block, or comes behind it."""
+        name = self.backend.name
+        block = (
+            f"a {name} block on another model" if self.session.open else f"a closed {name} block"
+        )
         allowed = "a cache of the `with backend.on(model)` block the model is called in"
-        got = f"a cache of {block.format(self.backend.name)}"
-        return InvalidValue("past_key_values", got, allowed)
+        return InvalidValue("past_key_values", f"a cache of {block}", allowed)
 
     @changing_state
     def end(self) -> None:
@@ -344,10 +338,7 @@ class AttentionCache(StateCache):
 
     @changing_state
     def reserve(self, rows: int, tokens: int) -> gpu.DeviceCounts:
-        """Let the state lie at fixed addresses, with room for so many rows of so many tokens.
-
-        A forward of the model itself, or more of either, lets it move again.
-        """
+        """Let the state lie at fixed addresses, with room for so many rows of so many tokens."""
         if self.counts is not None:
             self.release()
         self.counts = counts = gpu.DeviceCounts(rows, tokens, self.layers[0].geometry.device)
@@ -368,11 +359,7 @@ class AttentionCache(StateCache):
             layer.release()
 
     def open_step(self, rows: int) -> tuple[Step, gpu.DeviceCounts]:
-        """A decode step of all rows, checked, and what kernels need, with room for `rows` of them.
-
-        Raises:
-            BudgetExceeded: before anything changed.
-        """
+        """A decode step of all rows, checked, and what kernels need; room for `rows` of them."""
         self._idle()
         seen, device = self._rows.seen, self.layers[0].geometry.device
         step = Step(seen, np.ones_like(seen), 1, device, self._rows.prompts)
@@ -401,15 +388,9 @@ class AttentionCache(StateCache):
         return counts
 
     def close_step(
-        self,
-        step: Step,
-        traces: Sequence[tuple[Tensor, ...]],
-        shorten: Shorten = lambda *_: None,
+        self, step: Step, traces: Sequence[tuple[Tensor, ...]], shorten: Shorten = lambda *_: None
     ) -> None:
-        """The step has been launched, and left `traces`: every row has one token more.
-
-        `shorten` is `Layer.shorten` of several layers at once, or gives None where it cannot.
-        """
+        """The step has been launched, and left `traces`: every row has one token more."""
         self._step, due = step, []  # until all is counted
         for layer, trace in zip(self.layers, traces, strict=True):
             layer.traces = trace
@@ -477,11 +458,8 @@ class AttentionCache(StateCache):
 
         Every key and value is taken over at its position, bit for bit, but for InfLLM's keys
         outside its window: they are turned back from position 0, within two epsilons of the dtype.
-        The model's own sliding layers go on sliding, and this cache stays as it is. Rows of all
-        such caches of a `with` block can be appended to and replaced by one another.
-
-        Raises:
-            InvalidValue: no such row, or a method that drops tokens.
+        The model's own sliding layers go on sliding, and this cache, whose method must drop no
+        token, stays as it is. Rows of such caches of a `with` block may replace one another.
         """
         if not self.backend.keeps_all:
             allowed = "a method that keeps every token, as full, quest, infllm and oracle do: full "
@@ -515,15 +493,9 @@ class AttentionCache(StateCache):
     def replace_rows(
         self, rows: Rows, source: AttentionCache, source_rows: Rows | None = None
     ) -> None:
-        """Rows of this cache become copies of rows of `source`; the others stay untouched.
+        """Rows of this cache, each named once, become copies of as many of `source`, or of all its.
 
-        Args:
-            source: a cache of the same block, as a prefilled `cache.new()` or an earlier `clone`.
-            source_rows: as many; all of source's by default.
-
-        Raises:
-            InvalidValue: rows do not exist, are named twice or do not match in number, or
-                `source` comes from another block.
+        `source` is a cache of the same block, as a prefilled `cache.new()` or an earlier `clone`.
         """
         self._check_source(source)
         index, source_index = self._index(rows), source._index(source_rows, "source_rows")
@@ -585,21 +557,13 @@ class AttentionCache(StateCache):
 
     @property
     def rewindable(self) -> bool:
-        """Whether `rewind` is exact for any row at any length.
-
-        False where the method drops tokens or learns from attention, where the model slides a
-        window, or where layers keep another state than keys.
-        """
+        """Whether `rewind` is exact for any row at any length."""
         slides = any(window is not None for window in self.session.windows)
         return self.backend.rewindable and not slides and not self.session.anatomy.states
 
     @changing_state
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the newest tokens of every row: minus how many, or how many columns stay.
-
-        Raises:
-            InvalidValue: more than a row has, or a method that cannot do so exactly.
-        """
+        """Forget the newest tokens of every row: minus how many, or how many columns stay."""
         self._idle()
         if tokens_to_remove > 0:
             tokens_to_remove = min(tokens_to_remove - self.columns, 0)
@@ -615,9 +579,7 @@ class AttentionCache(StateCache):
     def rewind(self, row: int | Sequence[int], seen: int | Sequence[int]) -> None:
         """Forget all but the first `seen` tokens of one row or several; others stay untouched.
 
-        Raises:
-            InvalidValue: no such row, more tokens than it has, or a method that cannot do so
-                exactly: restore a `clone` of the row by `replace_rows` there.
+        Where a method cannot do so exactly, restore a `clone` of the row by `replace_rows`.
         """
         rows = self._index([row] if isinstance(row, int) else row, "row").numpy()
         left = np.array([seen] if isinstance(seen, int) else seen, dtype=np.int64)
@@ -708,9 +670,6 @@ class AttentionCache(StateCache):
 
         (Hq, read) where each query head has its own set, -1 first where it is smaller than
         another's; read = 0 in rows replaced since.
-
-        Raises:
-            RuntimeError: the last forward was no decode step.
         """
         self._idle()
         if not self.decoded:

@@ -112,12 +112,16 @@ class DecodeStep(ABC):
 def probe(step: DecodeStep, model: PreTrainedModel, cache: AttentionCache) -> None:
     """Compare a step with the model itself on a few tokens."""
     tolerance = TOLERANCE[model.dtype]
-    wanted, scores, _ = _tried(step, model, cache, 2)
-    if float(_apart(scores, wanted).max()) <= tolerance:
-        return
-    wanted, scores, ids = _tried(step, model, cache, ROWS)
-    differences = _apart(scores, wanted)
-    worst, half = float(differences.max()), float(differences.median())
+    for rows in (2, ROWS):
+        ids = torch.arange(1, 1 + 4 * rows, device=model.device).view(rows, 4) * 7
+        ids %= model.get_input_embeddings().num_embeddings
+        wanted, read = _eager(model, cache, ids)
+        with torch.inference_mode():
+            scores = step(read, ids[:, 3:], read.seen[:, None]).double()
+        differences = _apart(scores, wanted)
+        worst, half = float(differences.max()), float(differences.median())
+        if worst <= tolerance:
+            return
     # A step that computes something else does so in every row.
     if half <= tolerance:
         nudged = (_nudged(model, cache, ids, seed) for seed in (0, 1))
@@ -128,17 +132,6 @@ def probe(step: DecodeStep, model: PreTrainedModel, cache: AttentionCache) -> No
         f"its scores differ from the model's by {worst:.2g} of the largest, in half of "
         f"{ROWS} rows by {half:.2g} or more"
     )
-
-
-def _tried(
-    step: DecodeStep, model: PreTrainedModel, cache: AttentionCache, rows: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores of the model and of a step, (B, V), and the tokens (B, 4) before them."""
-    vocabulary = model.get_input_embeddings().num_embeddings
-    ids = (torch.arange(1, 1 + 4 * rows, device=model.device).view(rows, 4) * 7) % vocabulary
-    wanted, read = _eager(model, cache, ids)
-    with torch.inference_mode():
-        return wanted, step(read, ids[:, 3:], read.seen[:, None]).double(), ids
 
 
 @torch.inference_mode()

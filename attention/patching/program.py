@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, fx
 from torch.fx.passes.split_module import split_module
+from torch.utils._pytree import tree_leaves
 
 from attention.patching.attention_op import constants, exported, operator
 from attention.patching.decode_step import NotCompiled, quiet
@@ -15,6 +16,7 @@ from attention.patching.decode_step import NotCompiled, quiet
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+X = TypeVar("X")
 #: What the compiler does in any step.
 OPTIONS: dict[str, Any] = {
     "emulate_precision_casts": True,  # rounded to half precision where the model itself rounds
@@ -152,7 +154,7 @@ def _obstacle(node: fx.Node, device: torch.device) -> str | None:
         return None
     tags, aten = set(getattr(node.target, "tags", ())), torch.ops.aten
     if node.target is aten.index.Tensor:  # with booleans alone the shape depends on values
-        indices = [x for at in _nodes(node.args[1]) for x in _tensors(at.meta.get("val"))]
+        indices = _all(Tensor, [at.meta.get("val") for at in _all(fx.Node, node.args[1])])
         if all(x.dtype not in (torch.bool, torch.uint8) for x in indices):
             tags.discard(torch.Tag.dynamic_output_shape)
     if node.target is aten.dropout.default and not node.args[2]:  # the model is not in training
@@ -163,7 +165,7 @@ def _obstacle(node: fx.Node, device: torch.device) -> str | None:
         return f"{node.target} draws random numbers"
     if node.op != "call_function":
         return f"{node.op} {node.target} is no operation of torch"
-    places = {x.device for x in _tensors(node.meta.get("val"))}
+    places = {x.device for x in _all(Tensor, node.meta.get("val"))}
     if others := sorted(str(place) for place in places if place.type != device.type):
         return f"{node.target} works on {', '.join(others)}"
     return None
@@ -175,14 +177,9 @@ def _written(node: fx.Node) -> list[fx.Node]:
         return []
     arguments = zip(node.target._schema.arguments, node.args, strict=False)
     written = [x for at, x in arguments if at.alias_info is not None and at.alias_info.is_write]
-    return _nodes(written)
+    return _all(fx.Node, written)
 
 
-def _nodes(arguments: Any) -> list[fx.Node]:
-    return [x for x in arguments if isinstance(x, fx.Node)]
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    return [x for x in value if isinstance(x, Tensor)] if isinstance(value, list | tuple) else []
+def _all(kind: type[X], values: Any) -> list[X]:
+    """What is of a kind among values, however they are nested."""
+    return [x for x in tree_leaves(values) if isinstance(x, kind)]

@@ -119,9 +119,9 @@ class AttentionCache(StateCache):
             return lengths
         beyond = before.beyond | (lengths[:, -1] > switch)
         if (beyond & ~before.beyond & (before.seen > 0)).any():
-            allowed = "texts that are read anew there, as generate() of "
-            allowed += f"{self.session.config.model_type} and lil.decode do: it turns keys "
-            allowed += "otherwise in longer texts"
+            family = self.session.config.model_type
+            allowed = f"texts that are read anew there, as generate() of {family} and lil.decode "
+            allowed += "do: it turns keys otherwise in longer texts"
             raise InvalidValue("input_ids", f"tokens beyond the first {switch}", allowed)
         self._beyond = beyond
         return np.broadcast_to(np.where(beyond, switch + 1, 1)[:, None], lengths.shape)
@@ -220,10 +220,11 @@ class AttentionCache(StateCache):
         self._idle()
         rows_before = self.before(rows)
         if T > 1 and rows_before.seen.any() and not self.session.anatomy.parts:
-            allowed = "one at a time, or all in the first forward: "
-            allowed += (
-                f"{self.session.config.model_type} itself drops the state of its layers there"
+            family = self.session.config.model_type
+            allowed = (
+                f"one at a time, or all in the first forward: {family} itself drops the state "
             )
+            allowed += "of its layers there"
             raise InvalidValue("input_ids", f"{T} columns on top of others", allowed)
         new_tokens(mask, rows_before.seen, self.columns, T)
         self._running = True
@@ -235,12 +236,10 @@ class AttentionCache(StateCache):
 
     def misplaced(self) -> InvalidValue:
         """The refusal of a forward that is none of this cache's block, or comes behind it."""
-        name = self.backend.name
-        block = (
-            f"a {name} block on another model" if self.session.open else f"a closed {name} block"
-        )
+        block = "a {} block on another model" if self.session.open else "a closed {} block"
+        got = f"a cache of {block.format(self.backend.name)}"
         allowed = "a cache of the `with backend.on(model)` block the model is called in"
-        return InvalidValue("past_key_values", f"a cache of {block}", allowed)
+        return InvalidValue("past_key_values", got, allowed)
 
     @changing_state
     def end(self) -> None:
@@ -301,7 +300,7 @@ class AttentionCache(StateCache):
                 # Of longer forwards: whether decode queries read the last token of every row.
                 decoded = step.decodes(self.backend.exact_until) and len(step.turns) == 1
                 due = [layer.close(step) for layer in self.layers]
-                self._close(step, due, step.decode or decoded)
+                self._close(step, due, step.decode or decoded, None)
         return out
 
     # Steps whose lengths are on the device
@@ -388,7 +387,7 @@ class AttentionCache(StateCache):
         return counts
 
     def close_step(
-        self, step: Step, traces: Sequence[tuple[Tensor, ...]], shorten: Shorten = lambda *_: None
+        self, step: Step, traces: Sequence[tuple[Tensor, ...]], shorten: Shorten | None = None
     ) -> None:
         """The step has been launched, and left `traces`: every row has one token more."""
         self._step, due = step, []  # until all is counted
@@ -399,11 +398,7 @@ class AttentionCache(StateCache):
         self._written = self._rows
 
     def _close(
-        self,
-        step: Step,
-        due: Sequence[Sequence[Cut]],
-        decoded: bool,
-        shorten: Shorten = lambda *_: None,
+        self, step: Step, due: Sequence[Sequence[Cut]], decoded: bool, shorten: Shorten | None
     ) -> None:
         """Cut what is due in each layer, several layers at once where they are cut alike."""
         cuts: dict[Cut, list[Layer]] = {}
@@ -411,7 +406,7 @@ class AttentionCache(StateCache):
             for cut in own:
                 cuts.setdefault(cut, []).append(layer)
         for cut, layers in cuts.items():
-            before = shorten(cut, layers)
+            before = None if shorten is None else shorten(cut, layers)
             if before is None:
                 before = layers[0].shorten_together(cut, step.inputs(cut), layers)
             for layer, positions in zip(layers, before, strict=True):

@@ -17,9 +17,7 @@ def uncompiled(function: F) -> F:
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return aside(*args, **kwargs)
-        return function(*args, **kwargs)
+        return (aside if torch.compiler.is_compiling() else function)(*args, **kwargs)
 
     return cast("F", called)
 

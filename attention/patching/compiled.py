@@ -136,7 +136,11 @@ def key(model: PreTrainedModel, states: Sequence[str] = ()) -> str:
     config = model.config.to_dict()
     for name in ("_name_or_path", "transformers_version"):
         config.pop(name, None)
-    sources = {type(module).__module__ for module in model.modules()}
+    names = sorted({type(module).__module__ for module in model.modules()})
+    files = [getattr(sys.modules.get(name), "__file__", None) for name in names]
+    digests = [
+        hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else "" for file in files
+    ]
     parts = {
         "version": VERSION,
         "states": list(states),
@@ -145,7 +149,7 @@ def key(model: PreTrainedModel, states: Sequence[str] = ()) -> str:
         "processor": (platform.machine(), torch.backends.cpu.get_cpu_capability()),
         "threads": torch.get_num_threads(),
         "class": f"{type(model).__module__}.{type(model).__qualname__}",
-        "sources": {name: _digest_of(name) for name in sorted(sources)},
+        "sources": dict(zip(names, digests, strict=True)),
         "config": config,
         "tensors": [
             (name, tuple(x.shape), x.stride(), str(x.dtype)) for name, x in constants(model).items()
@@ -153,11 +157,6 @@ def key(model: PreTrainedModel, states: Sequence[str] = ()) -> str:
     }
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _digest_of(module: str) -> str:
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
 
 
 def _make(path: Path, model: PreTrainedModel, states: Sequence[str]) -> None:

@@ -60,7 +60,7 @@ def attention_forward(
         raise InvalidValue("dropout", dropout, "0: call model.eval() first")
     if kwargs.get("output_attentions"):
         raise InvalidValue("output_attentions", True, "False: weights are not kept")
-    index = cache.session.anatomy.places[layer]
+    index = cache.session.anatomy.softmax.index(layer)
     own = cache.session.anatomy.window_arguments[index]
     if kwargs.get("sliding_window", own) != own:
         allowed = f"{own}, as the model's config had it when the block was entered"

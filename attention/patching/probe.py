@@ -13,12 +13,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import Cache, DynamicCache, PreTrainedModel
 
 from attention.errors import InvalidValue
@@ -41,16 +41,29 @@ _FAR, _NEAR = 64, 7
 _PADDING = 2
 
 
+def _texts(model: PreTrainedModel, turn: int) -> list[Tensor]:
+    lengths = sum(_PARTS), sum(_PARTS) - _PADDING
+    return [text_of(model, n, 2 * turn + row) for row, n in enumerate(lengths)]
+
+
+def _read(
+    model: PreTrainedModel, ids: Tensor, mask: Tensor, parts: Sequence[int], cache: Any
+) -> Tensor:
+    """Hidden states of texts (B, n) that are read in forwards of so many columns, (B, n, ...)."""
+    positions, outputs, end = (mask.cumsum(-1) - 1).clamp(min=0), [], 0
+    for part in parts:
+        here, end = slice(end, end + part), end + part
+        outputs.append(forward(model, ids[:, here], positions[:, here], mask[:, :end], cache))
+    return torch.cat(outputs, dim=1)
+
+
 def own(model: PreTrainedModel, turn: int = 0, parts: Sequence[int] = ()) -> list[Tensor]:
     """What the model itself makes of the two texts, each alone, (1, n, ...); whole, or in parts."""
     outputs = []
-    for row, padding in enumerate((0, _PADDING)):
-        ids = text_of(model, sum(_PARTS) - padding, 2 * turn + row)
-        positions = torch.arange(ids.shape[1], device=ids.device)[None]
+    for ids in _texts(model, turn):
         cache = DynamicCache(config=model.config) if parts else None
-        sizes = [parts[0] - padding, *parts[1:]] if parts else [ids.shape[1]]
-        pairs = zip(torch.split(ids, sizes, 1), torch.split(positions, sizes, 1), strict=True)
-        outputs.append(torch.cat([forward(model, *x, None, cache) for x in pairs], dim=1))
+        sizes = ids.shape[1] - sum(parts[1:]), *parts[1:]
+        outputs.append(_read(model, ids, torch.ones_like(ids), sizes, cache))
     return outputs
 
 
@@ -58,18 +71,10 @@ def batched(
     model: PreTrainedModel, cache: Any, parts: Sequence[int], turn: int = 0
 ) -> list[Tensor]:
     """The same through a cache, of both texts in one padded batch."""
-    total = sum(_PARTS)
-    ids = torch.zeros(2, total, dtype=torch.int64, device=model.device)
+    ids = torch.cat([pad(x, (sum(_PARTS) - x.shape[1], 0)) for x in _texts(model, turn)])
     mask = torch.ones_like(ids)
-    for row, padding in enumerate((0, _PADDING)):
-        ids[row, padding:] = text_of(model, total - padding, 2 * turn + row)[0]
-        mask[row, :padding] = 0
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    got = []
-    for part, end in zip(parts, accumulate(parts), strict=True):
-        here = slice(end - part, end)
-        got.append(forward(model, ids[:, here], positions[:, here], mask[:, :end], cache))
-    every = torch.cat(got, dim=1)
+    mask[1, :_PADDING] = 0
+    every = _read(model, ids, mask, parts, cache)
     return [every[:1], every[1:, _PADDING:]]
 
 
@@ -78,11 +83,9 @@ def difference_of(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
 
     Infinite where a number is not finite.
     """
-    worst = 0.0
-    for x, y in zip((x.double() for x in left), (y.double() for y in right), strict=True):
-        difference = (x - y).norm(dim=-1) / y.norm(dim=-1).clamp(min=1e-30)
-        worst = max(worst, float(difference.nan_to_num(torch.inf).max()))
-    return worst
+    x, y = (torch.cat(list(each), dim=1).double() for each in (left, right))
+    difference = (x - y).norm(dim=-1) / y.norm(dim=-1).clamp(min=1e-30)
+    return float(difference.nan_to_num(torch.inf).max())
 
 
 @contextmanager
@@ -124,10 +127,9 @@ def probed(model: PreTrainedModel, through: Through) -> Anatomy:
     """
     config = json.dumps(model.config.to_dict(), sort_keys=True, default=str)
     state = (config, model.device, frozenset(x.dtype for x in model.parameters()))
-    known = _KNOWN.get(model)
-    if known is None or known[0] != state:
-        known = _KNOWN[model] = state, _found(model, through)
-    return known[1]
+    if model not in _KNOWN or _KNOWN[model][0] != state:
+        _KNOWN[model] = state, _found(model, through)
+    return _KNOWN[model][1]
 
 
 def _found(model: PreTrainedModel, through: Through) -> Anatomy:

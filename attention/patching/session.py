@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
+from functools import cached_property
 from typing import Any
 
 from attention.core.ropes import Rope, Still
@@ -34,25 +35,21 @@ class Session:
         # Why layers of a class and number cannot be captured, once they were asked.
         self.obstacles: dict[tuple[type, int], str | None] = {}
         self._full = full
-        self._full_session: Session | None = None
 
     @property
     def model(self) -> Any:
         """The patched model; None once nobody else holds it."""
         return self._model()
 
-    @property
+    @cached_property
     def full_session(self) -> Session:
         """The same block under full attention: one for all caches that go on so."""
         if self.backend == self._full:
             return self
-        if self._full_session is None:
-            self._full_session = copy.copy(self)
-            self._full_session.backend, self._full_session.room = self._full, (0, 0)
-        return self._full_session
+        twin = copy.copy(self)
+        twin.backend, twin.room = self._full, (0, 0)
+        return twin
 
     def close(self) -> None:
         """No cache of this block can be fed any more."""
-        self.open = False
-        if self._full_session is not None:
-            self._full_session.close()
+        self.open = self.full_session.open = False

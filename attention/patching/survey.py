@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -69,10 +69,6 @@ class Anatomy:
     parts: bool = True
     switch: int | None = None
     heads: tuple[int, ...] = ()
-    places: Mapping[int, int] = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "places", {index: i for i, index in enumerate(self.softmax)})
 
     @classmethod
     def plain(cls, layers: int) -> Self:
@@ -81,8 +77,7 @@ class Anatomy:
         return cls(layers, tuple(range(layers)), none, none, halves, ())
 
 
-@dataclass
-class _Call:
+class _Call(NamedTuple):
     """One layer's call of its attention function."""
 
     index: int
@@ -176,9 +171,6 @@ def _turning(rope: Rope, call: _Call, positions: Tensor) -> str:
 def attending(model: PreTrainedModel, implementation: str) -> Iterator[None]:
     """The model attends in another way inside the block."""
     before = model.config._attn_implementation
-    if implementation == before:
-        yield
-        return
     model.set_attn_implementation(implementation)
     try:
         yield
@@ -188,9 +180,8 @@ def attending(model: PreTrainedModel, implementation: str) -> Iterator[None]:
 
 def rope_of(model: PreTrainedModel) -> Rope:
     """The model's rotary embedding, wherever it has it; whether keys turn by it is tried out."""
-    names = ("rotary_emb", "pos_emb")
-    modules = (getattr(model.base_model, name, None) for name in names)
-    return Rope(next((module for module in modules if module is not None), None))
+    pos_emb = getattr(model.base_model, "pos_emb", None)
+    return Rope(getattr(model.base_model, "rotary_emb", pos_emb))
 
 
 def survey(model: PreTrainedModel) -> Anatomy:
@@ -214,7 +205,6 @@ def survey(model: PreTrainedModel) -> Anatomy:
     rope = rope_of(model)
     sizes = ("max_position_embeddings", "sliding_window", "attention_chunk_size")
     longest = max(64, *(2 * int(getattr(config, name, None) or 0) for name in sizes))
-    longest = min(longest, _LONGEST)
     seen: dict[int, int | None] = {}
     windows, turns = [], []
     for call in taken.calls:
@@ -225,7 +215,7 @@ def survey(model: PreTrainedModel) -> Anatomy:
             allowed = f"masks that transformers makes: layer {call.index} was handed {what}"
             raise InvalidValue("model", family, f"{allowed}, which does not tell what it sees")
         if id(sees) not in seen:
-            seen[id(sees)] = _window(sees, longest, family, call.index)
+            seen[id(sees)] = _window(sees, min(longest, _LONGEST), family, call.index)
         windows.append(seen[id(sees)])
         turns.append("other" if windows[-1] is not None else _turning(rope, call, positions))
     if rope.module is not None and {*turns} == {"none"}:
@@ -259,9 +249,8 @@ def _check_call(call: _Call, family: str) -> None:
 
 def text_of(model: PreTrainedModel, tokens: int, seed: int = 0) -> Tensor:
     """Some tokens of a model's vocabulary, (1, tokens)."""
-    vocabulary = model.get_input_embeddings().num_embeddings
-    ids = (torch.arange(tokens) * 7 + seed * 5 + 11) % vocabulary
-    text: Tensor = ids[None].to(model.device)
+    ids = torch.arange(tokens, device=model.device)[None] * 7 + seed * 5 + 11
+    text: Tensor = ids % model.get_input_embeddings().num_embeddings
     return text
 
 
@@ -269,7 +258,6 @@ def forward(
     model: PreTrainedModel, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Any
 ) -> Tensor:
     """Hidden states behind the last norm, (B, T, ...), without hooks of the whole model."""
-    tokens = {"input_ids": ids, "position_ids": positions, "attention_mask": mask}
-    past = {"past_key_values": cache, "use_cache": cache is not None}
-    hidden: Tensor = model.base_model(**tokens, **past)[0]
+    past = {"attention_mask": mask, "past_key_values": cache, "use_cache": cache is not None}
+    hidden: Tensor = model.base_model(input_ids=ids, position_ids=positions, **past)[0]
     return hidden

@@ -103,29 +103,6 @@ class AttentionCache(StateCache):
         self.reset()
         self._rows = RowCounts.of_prompts(before.prompts)
 
-    def expect_lengths(self, rows: int, T: int, mask: Tensor | None) -> Counts:
-        """The lengths that a rope follows at T new columns, (B, T): a text ends at each of them.
-
-        Tokens of a prompt have its length; beyond `Anatomy.switch` all of a row have one length,
-        and no row grows beyond it whose keys are turned for a shorter text.
-        """
-        before = self.before(rows)
-        new = new_tokens(mask, before.seen, self.columns, T)
-        whole = before.read_whole(new, self._drafts, single=T == 1)
-        ends = (before.seen + new - T)[:, None] + np.arange(1, T + 1)
-        lengths: Counts = np.maximum(ends, np.maximum(whole, 1)[:, None])
-        switch = self.session.anatomy.switch
-        if switch is None:
-            return lengths
-        beyond = before.beyond | (lengths[:, -1] > switch)
-        if (beyond & ~before.beyond & (before.seen > 0)).any():
-            family = self.session.config.model_type
-            allowed = f"texts that are read anew there, as generate() of {family} and lil.decode "
-            allowed += "do: it turns keys otherwise in longer texts"
-            raise InvalidValue("input_ids", f"tokens beyond the first {switch}", allowed)
-        self._beyond = beyond
-        return np.broadcast_to(np.where(beyond, switch + 1, 1)[:, None], lengths.shape)
-
     def before(self, rows: int) -> RowCounts:
         """The numbers of so many rows before a forward."""
         before = self._rows if self.layers else self._rows.before(rows)
@@ -198,7 +175,7 @@ class AttentionCache(StateCache):
 
     def activate_past_recording(self) -> None:
         """Called by `generate` before it drafts tokens, which it crops where they were wrong."""
-        anatomy, drafts = self.session.anatomy, f"drafts of a {self.session.config.model_type}"
+        anatomy, drafts = self.session.anatomy, f"drafts of a {self.session.family}"
         reason = None
         if anatomy.states:
             reason = self._cannot_go_back()
@@ -215,19 +192,35 @@ class AttentionCache(StateCache):
             raise InvalidValue("assistant_model or prompt_lookup_num_tokens", drafts, allowed)
         self._drafting = True
 
-    def begin(self, rows: int, T: int, mask: Tensor | None) -> None:
-        """A forward begins: layers with other states, which change first, run in no other one."""
+    def begin(self, rows: int, T: int, mask: Tensor | None) -> Counts:
+        """A forward begins, in which layers with other states may change them.
+
+        The lengths that a rope follows at its T columns, (B, T), as a text ends at each of them.
+        Tokens of a prompt have its length; beyond `Anatomy.switch` all of a row have one length,
+        and no row grows beyond it whose keys are turned for a shorter text.
+        """
         self._idle()
-        rows_before = self.before(rows)
-        if T > 1 and rows_before.seen.any() and not self.session.anatomy.parts:
-            family = self.session.config.model_type
-            allowed = (
-                f"one at a time, or all in the first forward: {family} itself drops the state "
-            )
-            allowed += "of its layers there"
+        before, anatomy, family = self.before(rows), self.session.anatomy, self.session.family
+        if T > 1 and before.seen.any() and not anatomy.parts:
+            allowed = f"one at a time, or all in the first forward: {family} itself drops the "
+            allowed += "state of its layers there"
             raise InvalidValue("input_ids", f"{T} columns on top of others", allowed)
-        new_tokens(mask, rows_before.seen, self.columns, T)
-        self._running = True
+        new = new_tokens(mask, before.seen, self.columns, T)
+        whole = before.read_whole(new, self._drafts, single=T == 1)
+        ends = (before.seen + new - T)[:, None] + np.arange(1, T + 1)
+        lengths: Counts = np.maximum(ends, np.maximum(whole, 1)[:, None])
+        if anatomy.switch is not None:
+            beyond = before.beyond | (lengths[:, -1] > anatomy.switch)
+            if (beyond & ~before.beyond & (before.seen > 0)).any():
+                allowed = f"texts that are read anew there, as generate() of {family} and "
+                allowed += "lil.decode do: it turns keys otherwise in longer texts"
+                value = f"tokens beyond the first {anatomy.switch}"
+                raise InvalidValue("input_ids", value, allowed)
+            self._beyond = beyond
+            row_lengths = np.where(beyond, anatomy.switch + 1, 1)
+            lengths = np.broadcast_to(row_lengths[:, None], lengths.shape)
+        self._running = bool(anatomy.states)
+        return lengths
 
     def check_begun(self) -> None:
         """Refuse states of a forward that did not begin here."""
@@ -612,9 +605,7 @@ class AttentionCache(StateCache):
 
     # What transformers asks of a cache
 
-    def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Beam search: rows follow their beams."""
-        self.select_rows(beam_idx)
+    reorder_cache = select_rows
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Each row `repeats` times, copies side by side."""

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
+from attention.core.compiling import uncompiled
 from attention.core.ropes import follows_length
 from attention.core.step import Counts
 from attention.patching.cache import AttentionCache
@@ -101,18 +102,24 @@ class RowLengths:
     def __deepcopy__(self, memo: Any) -> RowLengths:
         return self  # of a model that is copied inside a block
 
-    def hooks(self, model: PreTrainedModel) -> list[RemovableHandle]:
-        """Hooks that do so until they are removed; none where nothing follows lengths."""
-        turn = [x.register_forward_hook(self._turn, with_kwargs=True) for x in following(model)]
-        if not turn:
-            return []
-        return [model.base_model.register_forward_pre_hook(self._expect, with_kwargs=True), *turn]
+    def hooks(self, model: PreTrainedModel, always: bool) -> list[RemovableHandle]:
+        """Hooks that do so until they are removed.
 
-    def _expect(self, _model: Any, inputs: Any, kwargs: dict[str, Any]) -> None:
-        cache, shape = kwargs.get("past_key_values"), tokens_shape(inputs, kwargs)
-        self._now.lengths = None
-        if isinstance(cache, AttentionCache) and shape is not None:
-            self._now.lengths = cache.expect_lengths(*shape, kwargs.get("attention_mask"))
+        Where nothing follows lengths there are none, unless caches must `always` know of a forward.
+        """
+        turn = [x.register_forward_hook(self._turn, with_kwargs=True) for x in following(model)]
+        if not turn and not always:
+            return []
+        return [model.base_model.register_forward_pre_hook(self._begin, with_kwargs=True), *turn]
+
+    @uncompiled
+    def _begin(self, _model: Any, inputs: Any, kwargs: dict[str, Any]) -> None:
+        tokens = kwargs.get("input_ids", inputs[0] if inputs else None)
+        tokens = kwargs.get("inputs_embeds") if tokens is None else tokens
+        cache, self._now.lengths = kwargs.get("past_key_values"), None
+        if isinstance(cache, AttentionCache) and isinstance(tokens, Tensor):
+            mask = kwargs.get("attention_mask")
+            self._now.lengths = cache.begin(tokens.shape[0], tokens.shape[1], mask)
 
     def _turn(self, module: Any, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
         """cos and sin of each token, by the module's own forwards, one for each length."""
@@ -140,10 +147,3 @@ class RowLengths:
                 output = tuple(torch.where(here[..., None], x[:, :-1], y) for x, y in pairs)
             own(first)
         return output
-
-
-def tokens_shape(inputs: Any, kwargs: dict[str, Any]) -> tuple[int, int] | None:
-    """Rows and columns of what a forward is given; None where it is given nothing."""
-    tokens = kwargs.get("input_ids", inputs[0] if inputs else None)
-    tokens = kwargs.get("inputs_embeds") if tokens is None else tokens
-    return (tokens.shape[0], tokens.shape[1]) if isinstance(tokens, Tensor) else None

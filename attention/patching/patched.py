@@ -22,7 +22,7 @@ from attention.errors import InvalidValue
 from attention.families import check_family
 from attention.layers.layer import Method
 from attention.patching.cache import ATTENTION, TAG, AttentionCache
-from attention.patching.lengths import RowLengths, tokens_shape
+from attention.patching.lengths import RowLengths
 from attention.patching.probe import batched, probed
 from attention.patching.session import Session
 from attention.patching.survey import Anatomy
@@ -94,16 +94,8 @@ def padding_mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> Te
 
 
 @uncompiled
-def begun(_model: Any, inputs: Any, kwargs: dict[str, Any]) -> None:
-    """Called before each forward of the layers of a model some of which keep other states."""
-    cache, shape = kwargs.get("past_key_values"), tokens_shape(inputs, kwargs)
-    if isinstance(cache, AttentionCache) and shape is not None:
-        cache.begin(*shape, kwargs.get("attention_mask"))
-
-
-@uncompiled
 def ended(_model: Any, _inputs: Any, kwargs: dict[str, Any], _output: Any) -> None:
-    """Called behind each of them that came to its end."""
+    """Called behind each forward of layers with other states that came to its end."""
     cache = kwargs.get("past_key_values")
     if isinstance(cache, AttentionCache):
         cache.end()
@@ -150,7 +142,7 @@ def check_method(backend: Method, session: Session) -> None:
     backend.choosing_layers(session.windows)
     if not backend.turns_keys:
         return
-    family, anatomy = session.config.model_type, session.anatomy
+    anatomy = session.anatomy
     for i in full:
         if anatomy.turns[i] == "none":
             continue
@@ -158,7 +150,7 @@ def check_method(backend: Method, session: Session) -> None:
         if anatomy.turns[i] == "other":
             allowed = f"keys whose first half turns with their second one, for {backend.name}: "
             allowed += f"those of layer {anatomy.softmax[i]} change with their position otherwise"
-            raise InvalidValue("model", family, allowed)
+            raise InvalidValue("model", session.family, allowed)
 
 
 def through(
@@ -215,16 +207,15 @@ class Patch(ExitStack):
         self.blocks, self.anatomy = 0, anatomy
         self.callback(model.set_attn_implementation, model.config._attn_implementation)
         model.set_attn_implementation(ATTENTION)
-        own, inner = vars(model), model.base_model
+        own = vars(model)
         if anatomy.switch is not None:
             self.callback(own.update, {name: own[name] for name in own.keys() & {_PREPARE}})
             self.callback(own.pop, _PREPARE)
             own[_PREPARE] = partial(prepared, model.prepare_inputs_for_generation)
         hooks = [model.register_forward_pre_hook(announce, with_kwargs=True)]
-        hooks += RowLengths().hooks(model)
+        hooks += RowLengths().hooks(model, bool(anatomy.states))
         if anatomy.states:
-            hooks.append(inner.register_forward_pre_hook(begun, with_kwargs=True))
-            hooks.append(inner.register_forward_hook(ended, with_kwargs=True))
+            hooks.append(model.base_model.register_forward_hook(ended, with_kwargs=True))
         for hook in hooks:
             self.callback(hook.remove)
 

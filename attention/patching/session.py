@@ -25,6 +25,7 @@ class Session:
     ) -> None:
         self.backend, self.engine, self.anatomy = backend, engine, anatomy
         self.config, self._model = model.config, weakref.ref(model)
+        self.family = model.config.model_type
         # Those that hold keys, which caches count from 0 on, and the model's own sliding windows.
         self.layers, self.windows = len(anatomy.softmax), anatomy.windows
         rope, still = rope_of(model), Rope(Still())

@@ -87,18 +87,11 @@ def empty_output(
 
 
 def _attention(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    _mask: Tensor | None,
-    *,
-    scaling: float,
-    s_aux: Tensor | None = None,
-    **_: Any,
+    module: Any, query: Tensor, key: Tensor, value: Tensor, _mask: Any, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """What a model that is being exported calls; its other arguments were checked in the prompt."""
-    return operator()(query, key, value, scaling, module.layer_idx, s_aux), None
+    more = kwargs["scaling"], module.layer_idx, kwargs.get("s_aux")
+    return operator()(query, key, value, *more), None
 
 
 class _NoCache(StateCache):

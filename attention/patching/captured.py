@@ -1,8 +1,7 @@
 """A decode step as one CUDA graph: lengths, slots and choices are tensors on the device.
 
-A graph replays the same kernels on the same memory. It is captured for a number of rows (`padded`)
-on the memory of one cache, and replayed for as long as that memory lies where it is: rows grow,
-come and go, and nothing is captured anew.
+It is captured for a number of rows (`padded`) on the memory of one cache, and replayed for as long
+as that memory lies where it is: rows grow, come and go, and nothing is captured anew.
 """
 
 from __future__ import annotations
@@ -89,8 +88,7 @@ def padded(rows: int) -> int:
 
 
 class _Captured(NamedTuple):
-    """A captured step or cut: its graph, what it gives, scores and states or positions before, and
-    what it reads, (R, 1) or `Cut.inputs`.
+    """A captured step or cut: scores and states, or positions before, of ids or `Cut.inputs`.
 
     `traces` is what layers leave on the device; what is in `owned`, weights or state, stays there.
     """
@@ -106,11 +104,9 @@ class CapturedStep(DecodeStep):
     """A step that is captured as one graph when a number of rows comes.
 
     Weights that are changed in place are read as they are. Where a weight has other memory than
-    when it was captured, all is captured anew with the next cache. Scores are the caller's own; of
-    two threads the second waits until the first has launched its step.
-
-    Attributes:
-        fuses: whether what lies between attentions is compiled, for as many rows as are reserved.
+    when it was captured, all is captured anew with the next cache. Of two threads the second waits
+    until the first has launched its step. Where it `fuses`, what lies between attentions is
+    compiled, for as many rows as are reserved.
     """
 
     how: ClassVar[str] = "captured as one graph"
@@ -192,7 +188,7 @@ class CapturedStep(DecodeStep):
         # An alias holds the memory that is read, even where a weight gets other memory meanwhile.
         values = {name: x.detach() for name, x in self._weights.items()} | self._program.extra
         layers = cache.layers
-        # Fewer rows come when a run ends, where compiling for so many does not pay.
+        # Fewer rows come when a run ends, where compiling does not pay.
         fused = self.fuses and rows == counts.rows
 
         def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float, at: int, _: object) -> Tensor:

@@ -52,14 +52,13 @@ def compiled(
     make: bool = True,
     fuse: bool = True,
 ) -> DecodeStep | None:
-    """The compiled decode step of a model; made where none is kept.
+    """The compiled decode step of a model in evaluation mode; made where none is kept.
 
     Steps for CPUs are kept in `folder()`, without weights. Steps for CUDA devices are graphs, kept
     as long as the model lives. A new step is compared with the model before it is kept.
 
     Args:
-        model: on a CPU or a CUDA device, in evaluation mode.
-        cache: of an open block on it; it stays as it is.
+        cache: of an open block on the model; it stays as it is.
         states: names of modules whose outputs the step returns after scores, in forward order.
         wait: for another process that is compiling the same step.
         make: compile where none is kept; else None is returned.

@@ -43,10 +43,9 @@ class NotCompiled(Exception):  # noqa: N818 - it names a state that callers go o
 
 
 class DecodeStep(ABC):
-    """A model's decode step, attention being one operator in it: the same for every method.
+    """A model's decode step, attention being one operator in it: for every method and cache.
 
-    Rows attend through the cache that a call is given, so one step serves all caches of all blocks
-    on its model. It sees changes of weights in place; hooks that are added later it does not call.
+    It sees changes of weights in place; hooks that are added later it does not call.
 
     Attributes:
         seconds: what making it took; 0 where it was kept from earlier.
@@ -69,8 +68,7 @@ class DecodeStep(ABC):
     def followed(
         self, cache: AttentionCache, ids: Tensor, positions: Tensor, then: Then | None = None
     ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """What `then` makes of the scores, or the scores alone; what the modules of `states` put
-        out, (B, hidden size) each.
+        """What `then` makes of the scores, or they alone; outputs (B, hidden size) of `states`.
 
         Args:
             cache: of an open block on the model, its prompts read.
@@ -78,7 +76,6 @@ class DecodeStep(ABC):
             then: None where the step does not follow this cache.
 
         Raises:
-            InvalidValue: a cache of a closed block, or what `AttentionCache.attend` refuses.
             NotCompiled: it cannot be made for so many rows; the cache is as it was.
         """
         if not cache.session.open:

@@ -32,16 +32,7 @@ _PREPARE = "prepare_inputs_for_generation"
 
 @uncompiled
 def attention_forward(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    s_aux: Tensor | None = None,
-    **kwargs: Any,
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """The attention function transformers calls: hands everything to the cache that got the key.
 
@@ -56,7 +47,7 @@ def attention_forward(
     delattr(key, TAG)
     if module.config is not cache.session.config:
         raise cache.misplaced()
-    if dropout:
+    if dropout := kwargs.get("dropout"):
         raise InvalidValue("dropout", dropout, "0: call model.eval() first")
     if kwargs.get("output_attentions"):
         raise InvalidValue("output_attentions", True, "False: weights are not kept")
@@ -70,8 +61,8 @@ def attention_forward(
         raise InvalidValue("gradients", "on", allowed)
     # State must outlive the caller's inference mode: tensors made inside could not be changed
     # outside it.
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    more = attention_mask, scaling, kwargs.get("position_ids"), s_aux
+    scaling = query.shape[-1] ** -0.5 if kwargs.get("scaling") is None else kwargs["scaling"]
+    more = attention_mask, scaling, kwargs.get("position_ids"), kwargs.get("s_aux")
     with torch.inference_mode(False), torch.no_grad():
         out = cache.attend(index, query, key, value, *more)
     return out.contiguous(), None  # as other attention functions give it: some models view it
@@ -104,13 +95,11 @@ def ended(_model: Any, _inputs: Any, kwargs: dict[str, Any], _output: Any) -> No
 def prepared(own: Any, input_ids: Tensor, past_key_values: Any = None, **kwargs: Any) -> Any:
     """The inputs that `generate` asks a model for which reads its text anew beyond its switch.
 
-    It leaves the cache out there. Ours is emptied instead, and also where a row of a padded batch
-    comes to the switch.
+    It leaves the cache out there; ours is emptied, and also where a padded row comes to the switch.
     """
     cache = past_key_values if isinstance(past_key_values, AttentionCache) else None
     if cache is not None and cache.outgrown:
-        past_key_values = None
-        kwargs["next_sequence_length"] = None
+        past_key_values = kwargs["next_sequence_length"] = None
     inputs = own(input_ids, past_key_values=past_key_values, **kwargs)
     if cache is not None and inputs.get("past_key_values") is None:
         cache.restart()
@@ -190,13 +179,9 @@ def patched(backend: Method, full: Method, model: Any, engine: str) -> Iterator[
 
 
 class Patch(ExitStack):
-    """What open blocks on one model share: made by the first, undone by the last.
+    """What the open `blocks` on one model share: made by the first, undone by the last.
 
-    Blocks may overlap in any order and in several threads: which cache a forward goes through is
-    given by its keys.
-
-    Attributes:
-        blocks: how many are open.
+    They may overlap in any order and in several threads: keys tell which cache a forward has.
     """
 
     def __init__(self, model: PreTrainedModel, anatomy: Anatomy) -> None:

@@ -1,9 +1,7 @@
 """Whether a model attends the same through our cache as by itself, tried on a few tokens.
 
-A *survey* is one forward without attention: it shows which layers hand over keys, under which mask,
-with which arguments, and how keys turn with positions. The *comparison* reads two short texts by
-the model itself, each alone, and in one padded batch under full attention through our cache: a
-prompt, a second part of it, and a decode step.
+Behind a `survey`, two short texts are read by the model itself, each alone, and in one padded batch
+under full attention through our cache: a prompt, a second part of it, and a decode step.
 """
 
 from __future__ import annotations
@@ -79,10 +77,7 @@ def batched(
 
 
 def difference_of(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
-    """The largest difference between hidden states, as a part of the length of one.
-
-    Infinite where a number is not finite.
-    """
+    """The largest difference between hidden states, as a part of the length of one, or infinity."""
     x, y = (torch.cat(list(each), dim=1).double() for each in (left, right))
     difference = (x - y).norm(dim=-1) / y.norm(dim=-1).clamp(min=1e-30)
     return float(difference.nan_to_num(torch.inf).max())
@@ -90,10 +85,7 @@ def difference_of(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
 
 @contextmanager
 def undisturbed(model: PreTrainedModel) -> Iterator[None]:
-    """Evaluation mode, no gradients and no hooks, whatever the caller has; all come back.
-
-    Hooks of others are not called: what they count or record is not meant to see a probe.
-    """
+    """Evaluation mode, no gradients and no hooks, whatever the caller has; all come back."""
     training = [module for module in model.modules() if module.training]
     every = [x for m in model.modules() for x in (m._forward_pre_hooks, m._forward_hooks)]
     hooks = [(registered, dict(registered)) for registered in every if registered]

@@ -16,8 +16,7 @@ class States(dict[tuple[str, int, int], Tensor]):
 
     By kind, layer of the model and number in it: "conv" has newest inputs of a short convolution,
     (B, channels, kernel), "recurrent" what a recurrence carries. They have one size however long a
-    row is, so no budget binds here, and they cannot go back. A row without a token yet has zeros,
-    which is what the models take for nothing seen.
+    row is, and cannot go back. Zeros are what the models take for nothing seen.
     """
 
     @property
@@ -83,24 +82,19 @@ class StateCache(Cache):
         return self.states.get(("conv", layer_idx, state_idx))
 
     def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
-        """The state itself, which models change in place; None before the first forward."""
+        """The same of a recurrence."""
         return self.states.get(("recurrent", layer_idx, state_idx))
 
     @uncompiled
     @changing_state
     def update_conv_state(
-        self,
-        conv_states: Tensor,
-        layer_idx: int,
-        state_idx: int = 0,
-        conv_kernel_size: int | None = None,
-        **_: Any,
+        self, conv_states: Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any
     ) -> Tensor:
         """Called by the model with new inputs, (B, channels, T); those kept and the new ones."""
         self.check_begun()
         place, new = ("conv", layer_idx, state_idx), conv_states.detach()
         if (stored := self.states.get(place)) is None:
-            size = conv_kernel_size or new.shape[-1]
+            size = kwargs.get("conv_kernel_size") or new.shape[-1]
             whole = torch.nn.functional.pad(new, (max(size - new.shape[-1], 0), 0))
         else:
             size, whole = stored.shape[-1], torch.cat((stored, new), dim=-1)
@@ -114,9 +108,8 @@ class StateCache(Cache):
     ) -> Tensor:
         """Called by the model with a state behind the new tokens; the copy that is kept."""
         self.check_begun()
-        place = "recurrent", layer_idx, state_idx
-        self.states[place] = recurrent_states.detach().clone()
-        return self.states[place]
+        state = self.states["recurrent", layer_idx, state_idx] = recurrent_states.detach().clone()
+        return state
 
     def is_recording_past(self, layer_idx: int) -> bool:  # noqa: ARG002
         """False: states do not go back."""

@@ -22,7 +22,7 @@ class RowStats:
     """Numbers of the last forward, one per row; cheap enough for every step.
 
     On the host, but for what was read where that follows from what was chosen, as in `oracle` with
-    `top_p`: those are on the model's device. `read_*` and `keys_read` are 0 after a prefill.
+    `top_p`. `read_*` and `keys_read` are 0 after a prefill.
 
     Attributes:
         kept_max: keys kept after the step, the most over sparsified layers and heads.
@@ -32,8 +32,7 @@ class RowStats:
             representative counts as one key.
         dense_read_mean: keys read by a query head of a dense layer, or of one that chooses for
             others alone; None without such layers.
-        bytes: kept keys and values and method state of the row, without spare room; states of
-            layers without keys are not in it.
+        bytes: keys, values and method state of the row, without spare room; not other states.
     """
 
     kept_max: Tensor

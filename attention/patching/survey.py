@@ -23,8 +23,7 @@ _HALF_TURN_TOLERANCE = 0.05
 # What a config calls the attention of a survey.
 _SURVEY = "lil_attention_survey"
 _TAG = "_lil_survey"
-# Arguments that modules hand to their attention function and that change nothing in it, or that
-# ours takes into account.
+# Arguments of attention functions that change nothing in them, or that ours takes into account.
 KNOWN = frozenset(
     {"cache_position", "dropout", "is_causal", "position_embeddings", "position_ids", "s_aux"}
     | {"scaling", "sliding_window", "use_cache", "past_key_values", "output_attentions"}
@@ -108,8 +107,7 @@ def _surveyed(
 ) -> tuple[Tensor, None]:
     """The attention function of a survey: each query reads the value of its own token alone.
 
-    So two rows of the same tokens have the same hidden states, wherever their positions begin, and
-    their keys differ by the turn alone.
+    So the keys of two rows of the same tokens differ by their positions alone.
     """
     survey, index = getattr(key, _TAG, (None, 0))
     if not isinstance(survey, _Survey):

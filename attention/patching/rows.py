@@ -64,7 +64,7 @@ class RowCounts(NamedTuple):
         return np.where(unknown, self.seen + new - drafts, np.maximum(self.whole, 0))
 
     def step(self, new: Counts, T: int, device: torch.device, drafts: int, dense: bool) -> Step:
-        """The step of T columns, the newest `drafts` drafts; if `dense`, all are read as a prompt."""
+        """The step of T columns, the newest of them `drafts`; `dense`: all are read as a prompt."""
         # The next token of rows whose prompts have been read is a decode query by itself.
         later = T == 1 and bool((self.seen >= self.prompts).all())
         whole = None if later else self.read_whole(new, drafts, single=T == 1)

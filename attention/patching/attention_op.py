@@ -70,9 +70,8 @@ def _attend(
     call = CALL.get()
     if call.error is None:
         try:
-            with torch.inference_mode(False), torch.no_grad():
-                out = call.cache.attend(layer, q, k, v, None, scaling, call.positions, sinks)
-            return out.contiguous()
+            more = None, scaling, call.positions, sinks
+            return call.cache.attend(layer, q, k, v, *more).contiguous()
         except BaseException as error:
             call.error = error
     return empty_output(q, k, v, scaling, layer, sinks).zero_()

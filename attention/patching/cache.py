@@ -35,6 +35,7 @@ from attention.patching.stats import CacheStats, RowStats, row_stats
 TAG = "_lil_attention_cache"
 # What a patched model's config calls its attention.
 ATTENTION = "lil_attention"
+_BROKEN = "an earlier forward failed half way; start again from cache.new()"
 # Behind so many forwards of several tokens between steps keys are left where they are.
 _MOST_RELEASES = 4
 Rows = Sequence[int] | Tensor
@@ -130,7 +131,7 @@ class AttentionCache(StateCache):
 
     def _idle(self) -> None:
         if self._step is not None or self._running:
-            raise RuntimeError("an earlier forward failed half way; start again from cache.new()")
+            raise RuntimeError(_BROKEN)
 
     @contextmanager
     def dense(self) -> Iterator[None]:
@@ -241,6 +242,7 @@ class AttentionCache(StateCache):
         if len(unread := np.flatnonzero(self._rows.seen == 0)):
             self.states.empty(torch.from_numpy(unread))
 
+    @changing_state
     def attend(
         self,
         index: int,
@@ -256,7 +258,7 @@ class AttentionCache(StateCache):
         check_kind(index, self.layers[index].geometry if index < len(self.layers) else k, q, k, v)
         if index == 0:
             if self._step is not None:
-                self._idle()
+                raise RuntimeError(_BROKEN)
             rows, T = self.before(len(q)), q.shape[2]
             new = new_tokens(mask, rows.seen, self.columns, T)
             opened = rows.step(new, T, q.device, self._drafts, self._dense)
@@ -272,10 +274,7 @@ class AttentionCache(StateCache):
             self._step = opened
         step, counts = self._step, self.counts
         if step is None or index != self._done:
-            raise RuntimeError(
-                f"layer {index} ran where layer {self._done} was due: an earlier forward failed "
-                "half way or layers were skipped; start again from cache.new()"
-            )
+            raise RuntimeError(f"layer {index} ran where layer {self._done} was due: {_BROKEN}")
         if index == len(self.layers):
             self.layers.append(self._build(index, q, k, sink_logits))
         layer = self.layers[index]
@@ -450,8 +449,7 @@ class AttentionCache(StateCache):
         token, stays as it is. Rows of such caches of a `with` block may replace one another.
         """
         if not self.backend.keeps_all:
-            allowed = "a method that keeps every token, as full, quest, infllm and oracle do: full "
-            allowed += "attention cannot take over where tokens were dropped"
+            allowed = "a method that keeps every token, as full, quest, infllm and oracle do"
             raise InvalidValue("backend", self.backend.name, allowed)
         index = self._index(rows)
         twin = type(self)(self.session.full_session)

@@ -25,7 +25,7 @@ from attention.patching.cache import ATTENTION, TAG, AttentionCache
 from attention.patching.lengths import RowLengths
 from attention.patching.probe import batched, probed
 from attention.patching.session import Session
-from attention.patching.survey import Anatomy
+from attention.patching.survey import Anatomy, attending
 
 _PREPARE = "prepare_inputs_for_generation"
 
@@ -59,13 +59,10 @@ def attention_forward(
     if torch.is_grad_enabled() and query.requires_grad:
         allowed = "a call under torch.no_grad(): the cached state carries no gradient"
         raise InvalidValue("gradients", "on", allowed)
-    # State must outlive the caller's inference mode: tensors made inside could not be changed
-    # outside it.
     scaling = query.shape[-1] ** -0.5 if kwargs.get("scaling") is None else kwargs["scaling"]
     more = attention_mask, scaling, kwargs.get("position_ids"), kwargs.get("s_aux")
-    with torch.inference_mode(False), torch.no_grad():
-        out = cache.attend(index, query, key, value, *more)
-    return out.contiguous(), None  # as other attention functions give it: some models view it
+    out = cache.attend(index, query, key, value, *more).contiguous()
+    return out, None  # as other attention functions give it: some models view it
 
 
 @uncompiled
@@ -190,8 +187,7 @@ class Patch(ExitStack):
         AttentionInterface.register(ATTENTION, attention_forward)
         AttentionMaskInterface.register(ATTENTION, padding_mask)
         self.blocks, self.anatomy = 0, anatomy
-        self.callback(model.set_attn_implementation, model.config._attn_implementation)
-        model.set_attn_implementation(ATTENTION)
+        self.enter_context(attending(model, ATTENTION))
         own = vars(model)
         if anatomy.switch is not None:
             self.callback(own.update, {name: own[name] for name in own.keys() & {_PREPARE}})

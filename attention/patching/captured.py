@@ -25,9 +25,9 @@ from attention.core.step import Cut
 from attention.engines.gpu import DeviceCounts, power_of_two
 from attention.errors import CompileWarning, InvalidValue
 from attention.layers.layer import Layer, fixed
-from attention.patching.attention_op import CALL, constants
+from attention.patching import decode_step
 from attention.patching.cache import AttentionCache
-from attention.patching.decode_step import TOLERANCE, DecodeStep, NotCompiled, Then, probe, quiet
+from attention.patching.decode_step import DecodeStep, NotCompiled, Then
 from attention.patching.program import Program
 
 # Before a capture its work runs so often as it is: libraries set themselves up in a first run.
@@ -128,7 +128,7 @@ class CapturedStep(DecodeStep):
     def _read(self) -> dict[str, Tensor]:
         """The model's tensors themselves: where it is moved, no alias holds their memory."""
         model = self._model()
-        now = {} if model is None else constants(model)
+        now = {} if model is None else decode_step.constants(model)
         return {name: now[name] for name in self._program.weights if name in now}
 
     def _bind(self) -> None:
@@ -147,7 +147,7 @@ class CapturedStep(DecodeStep):
     @torch.inference_mode(False)
     @torch.no_grad()
     def run(self, ids: Tensor, positions: Tensor, then: Then | None) -> Sequence[Tensor]:  # noqa: ARG002
-        cache, B = CALL.get().cache, len(ids)
+        cache, B = decode_step.CALL.get().cache, len(ids)
         if cache.session.model is not self._model():
             allowed = "one of a block on the model that the step was made of"
             raise InvalidValue("cache", f"a cache of {cache.backend.name}", allowed)
@@ -252,9 +252,9 @@ class CapturedStep(DecodeStep):
         with _restored([x[:1] for x in written]), ExitStack() as stack:
             for layer in layers:
                 stack.enter_context(layer.hooking(counts.rows))  # of which more may come
-            flat = [slots.flat for slots in state]
+            owned = [(slots.data, slots.flat) for slots in state]
             work = partial(layers[0].shorten_together, cut, inputs, layers)
-            return _Captured(*self.graphs.capture(work), inputs, [], flat)
+            return _Captured(*self.graphs.capture(work), inputs, [], owned)
 
 
 @contextmanager
@@ -271,11 +271,11 @@ def _restored(memories: Sequence[Tensor]) -> Iterator[None]:
 def _fuses(run: Callable[[bool], list[Tensor]]) -> bool:
     """Whether a step compiled between attentions gives the same; else a warning has the reason."""
     try:
-        with quiet():
+        with decode_step.quiet():
             scores = run(True)[0]
         wanted = run(False)[0]
         gap = float((scores - wanted).abs().amax() / wanted.abs().amax())
-        if gap <= TOLERANCE.get(wanted.dtype, 0.0):
+        if gap <= decode_step.TOLERANCE.get(wanted.dtype, 0.0):
             return True
         reason: object = f"scores differ by {gap:.2g}"
     except torch.OutOfMemoryError:
@@ -325,7 +325,7 @@ def captured(
         started = time.perf_counter()
         try:
             step = CapturedStep(model, GRAPHS[model.device.type](model.device), states)
-            probe(step, model, cache)
+            decode_step.probe(step, model, cache)
         except RuntimeError as error:  # of the device
             raise NotCompiled.because(error) from error
         step.seconds, step.fuses = time.perf_counter() - started, fuse

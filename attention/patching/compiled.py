@@ -20,10 +20,10 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from attention.patching.attention_op import VERSION, constants, exported, operator, refusal
+from attention.patching import decode_step
 from attention.patching.cache import AttentionCache
 from attention.patching.captured import GRAPHS, captured
-from attention.patching.decode_step import DecodeStep, NotCompiled, Then, probe, quiet
+from attention.patching.decode_step import DecodeStep, NotCompiled, Then
 from attention.patching.lengths import following
 from attention.patching.program import OPTIONS
 from attention.user_cache import UnusableFolder, user_cache
@@ -78,13 +78,13 @@ def compiled(
         )
     if following(model):
         raise NotCompiled("its rotary embedding follows the length of each row")
-    if (reason := refusal(model)) is not None:
+    if (reason := decode_step.refusal(model)) is not None:
         raise NotCompiled(reason)
     name = key(model, wanted)
     if graphs:
         return captured(model, cache, name, wanted, make, fuse)
     path = folder() / f"{name}.pt2"
-    operator()
+    decode_step.operator()
     try:
         if (step := _kept(path, model, wanted)) is not None or not make:
             return step
@@ -97,7 +97,7 @@ def compiled(
             try:
                 new = making / path.name
                 _make(new, model, wanted)
-                probe(_loaded(new, model, wanted), model, cache)
+                decode_step.probe(_loaded(new, model, wanted), model, cache)
                 for file in (_constants_file(new), new):
                     if file.exists():
                         file.replace(path.parent / file.name)
@@ -141,7 +141,7 @@ def key(model: PreTrainedModel, states: Sequence[str] = ()) -> str:
         hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else "" for file in files
     ]
     parts = {
-        "version": VERSION,
+        "version": decode_step.VERSION,
         "states": list(states),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
@@ -151,7 +151,8 @@ def key(model: PreTrainedModel, states: Sequence[str] = ()) -> str:
         "sources": dict(zip(names, digests, strict=True)),
         "config": config,
         "tensors": [
-            (name, tuple(x.shape), x.stride(), str(x.dtype)) for name, x in constants(model).items()
+            (name, tuple(x.shape), x.stride(), str(x.dtype))
+            for name, x in decode_step.constants(model).items()
         ],
     }
     text = json.dumps(parts, sort_keys=True, default=str)
@@ -163,10 +164,10 @@ def _make(path: Path, model: PreTrainedModel, states: Sequence[str]) -> None:
     from torch._inductor import aoti_compile_and_package
 
     options = OPTIONS | {"aot_inductor.package_constants_in_so": False}
-    with quiet():
-        program = exported(model, states)
+    with decode_step.quiet():
+        program = decode_step.exported(model, states)
         aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
-    own = constants(model)
+    own = decode_step.constants(model)
     more = {name: x.contiguous() for name, x in program.constants.items() if name not in own}
     if more:
         safetensors.torch.save_file(more, _constants_file(path))
@@ -181,7 +182,7 @@ def _loaded(path: Path, model: PreTrainedModel, states: tuple[str, ...]) -> Comp
     from torch._inductor import aoti_load_package
 
     step = aoti_load_package(str(path))
-    own = constants(model)
+    own = decode_step.constants(model)
     if _constants_file(path).exists():
         own |= safetensors.torch.load_file(_constants_file(path))
     weights = {name: own[name].detach() for name in step.get_constant_fqns()}

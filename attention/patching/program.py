@@ -10,8 +10,7 @@ from torch import Tensor, fx
 from torch.fx.passes.split_module import split_module
 from torch.utils._pytree import tree_leaves
 
-from attention.patching.attention_op import constants, exported, operator
-from attention.patching.decode_step import NotCompiled, quiet
+from attention.patching.decode_step import NotCompiled, constants, exported, operator, quiet
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import attention
 from attention.errors import InvalidValue
-from attention.patching.attention_op import CALL
+from attention.patching.decode_step import CALL
 
 #: The largest scaled value on both sides of zero, and the number without sign that is zero.
 LARGEST, ZERO = 127, 128

@@ -72,10 +72,7 @@ def compiled(
         raise NotCompiled(f"steps are compiled for CPUs and CUDA devices, not for {model.device}")
     anatomy = cache.session.anatomy
     if anatomy.softmax != tuple(range(anatomy.layers)) or anatomy.states:
-        raise NotCompiled(
-            f"{len(anatomy.softmax)} of the {anatomy.layers} layers hold keys; a step whose other "
-            "layers keep states of their own is not compiled"
-        )
+        raise NotCompiled("some of its layers hold no keys, or states of their own")
     if following(model):
         raise NotCompiled("its rotary embedding follows the length of each row")
     if (reason := decode_step.refusal(model)) is not None:

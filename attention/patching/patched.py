@@ -69,11 +69,10 @@ def attention_forward(
 def announce(_model: Any, _inputs: Any, kwargs: dict[str, Any]) -> None:
     """Called before each forward of a patched model: passes the caller's flags to the cache."""
     cache = kwargs.get("past_key_values")
-    if not isinstance(cache, AttentionCache):
-        return
-    if kwargs.get("use_cache") is False:
-        raise InvalidValue("use_cache", False, "True with a cache in past_key_values")
-    cache.expect(kwargs.get("logits_to_keep"))
+    if isinstance(cache, AttentionCache):
+        if kwargs.get("use_cache") is False:
+            raise InvalidValue("use_cache", False, "True with a cache in past_key_values")
+        cache.expect(kwargs.get("logits_to_keep"))
 
 
 def padding_mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> Tensor | None:
@@ -130,8 +129,6 @@ def check_method(backend: Method, session: Session) -> None:
         return
     anatomy = session.anatomy
     for i in full:
-        if anatomy.turns[i] == "none":
-            continue
         session.ropes[i].require_fixed(backend.name)
         if anatomy.turns[i] == "other":
             allowed = f"keys whose first half turns with their second one, for {backend.name}: "

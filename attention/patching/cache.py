@@ -57,12 +57,12 @@ class AttentionCache(StateCache):
         self.layers: list[Layer] = []
         self.reset()
 
-    def reset(self) -> None:
-        """Forget everything."""
+    def reset(self, prompts: Counts | Sequence[int] = (), beyond: bool = False) -> None:
+        """Forget everything; the next rows have such prompts, see `new`."""
         self.layers.clear()
         self.states.clear()
         self.columns = 0
-        self._rows = RowCounts.of_prompts(np.zeros(0, np.int64))
+        self._rows = RowCounts.of_prompts(np.array(prompts, np.int64), beyond)
         self.counts: gpu.DeviceCounts | None = None  # while `step` may run
         self._written: RowCounts | None = None  # the rows that these are of
         self._releases = 0  # forwards of another kind between such steps
@@ -87,9 +87,7 @@ class AttentionCache(StateCache):
                 however short the rows are: they are about to grow beyond it.
         """
         twin = type(self)(self.session)
-        if prompts is not None:
-            counts = np.array([check_int("prompts", n, 1) for n in prompts], dtype=np.int64)
-            twin._rows = RowCounts.of_prompts(counts, beyond)
+        twin.reset([check_int("prompts", n, 1) for n in prompts or ()], beyond)
         return twin
 
     @property
@@ -100,9 +98,7 @@ class AttentionCache(StateCache):
 
     def restart(self) -> None:
         """Forget everything but how long prompts are: the model reads the whole text anew."""
-        before = self._rows
-        self.reset()
-        self._rows = RowCounts.of_prompts(before.prompts)
+        self.reset(self._rows.prompts)
 
     def before(self, rows: int) -> RowCounts:
         """The numbers of so many rows before a forward."""
@@ -154,11 +150,9 @@ class AttentionCache(StateCache):
         """Called by the model with roped keys; marks them for the attention function."""
         if not self.session.open:
             raise self.misplaced()
-        if self._step is None:  # once a forward: a config takes its time to answer
-            now = self.session.config._attn_implementation
-            if now != ATTENTION:
-                allowed = "no other set inside the `with` block"
-                raise InvalidValue("attn_implementation", now, allowed)
+        # Asked once a forward: a config takes its time to answer.
+        if self._step is None and (now := self.session.config._attn_implementation) != ATTENTION:
+            raise InvalidValue("attn_implementation", now, "no other set inside the `with` block")
         self.handed = not self.handed
         if not self.handed:  # a model that is not patched would attend to the newest tokens alone
             raise self.misplaced()

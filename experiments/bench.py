@@ -27,8 +27,7 @@ from attention.engines import select
 from attention.errors import InvalidValue, check_choice, check_int
 from attention.methods import METHODS, find, get
 from attention.patching.cache import ATTENTION, AttentionCache
-from attention.patching.session import Session
-from attention.patching.survey import Anatomy
+from attention.patching.survey import Anatomy, Session
 from experiments.grid.config import DTYPES
 from experiments.grid.models import resolve_device
 

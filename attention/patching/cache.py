@@ -28,8 +28,8 @@ from attention.patching.rows import (
     new_tokens,
     taken_over,
 )
-from attention.patching.session import Session, capacity
 from attention.patching.stats import CacheStats, RowStats, row_stats
+from attention.patching.survey import Session, capacity
 
 # Marks the keys a cache returns, so that the attention function finds the cache without globals.
 TAG = "_lil_attention_cache"

@@ -24,8 +24,7 @@ from attention.layers.layer import Method
 from attention.patching.cache import ATTENTION, TAG, AttentionCache
 from attention.patching.lengths import RowLengths
 from attention.patching.probe import batched, probed
-from attention.patching.session import Session
-from attention.patching.survey import Anatomy, attending
+from attention.patching.survey import Anatomy, Session, attending
 
 _PREPARE = "prepare_inputs_for_generation"
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, fx
 from torch.fx.passes.split_module import split_module
 from torch.utils._pytree import tree_leaves
+from transformers import PreTrainedModel
 
 from attention.patching.decode_step import NotCompiled, constants, exported, operator, quiet
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 X = TypeVar("X")
 #: What the compiler does in any step.
@@ -21,33 +19,29 @@ OPTIONS: dict[str, Any] = {
     "emulate_precision_casts": True,  # rounded to half precision where the model itself rounds
     "compile_threads": 1,  # others would be processes that outlive this one
 }
-#: What the exporter raises of a model that it cannot trace: its own errors, and those of the model.
-EXPORT_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, LookupError, AssertionError)
+# What the exporter raises of a model that it cannot trace: its own errors, and those of the model.
+_EXPORT_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, LookupError, AssertionError)
 
 
 class Program:
-    """A model's decode step for any number of rows, attention being one operator in it.
+    """A model's decode step for any number of rows, or `NotCompiled` where it cannot be captured.
 
     Attributes:
         weights: what it reads of the model, by name, as it was exported: without values.
         extra: values of its own, by name.
-
-    Raises:
-        NotCompiled: something in it cannot be captured.
     """
 
     def __init__(self, model: PreTrainedModel, states: Sequence[str]) -> None:
         try:
             with quiet():
                 program = exported(model, states)
-        except EXPORT_ERRORS as error:
+        except _EXPORT_ERRORS as error:
             raise NotCompiled.because(error) from error
         self._module = program.graph_module
         self._pieces: dict[int, tuple[fx.GraphModule, dict[str, Callable[..., Any]]]] = {}
         signature, nodes = program.graph_signature, list(self._module.graph.nodes)
         for node in nodes:
-            reason = _obstacle(node, model.device)
-            if reason is not None:
+            if (reason := _obstacle(node, model.device)) is not None:
                 raise NotCompiled(reason)
         written = [x for node in nodes for x in _written(node) if x.op == "placeholder"]
         if written or signature.buffers_to_mutate or signature.user_inputs_to_mutate:

@@ -1,10 +1,13 @@
-"""How a model's layers attend, seen in one forward in which no attention is computed."""
+"""How a model's layers attend, seen in a forward without attention, and what caches know of it."""
 
 from __future__ import annotations
 
+import copy
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -13,8 +16,9 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
 from attention.core.kernels import accumulator
-from attention.core.ropes import Rope, rotate
+from attention.core.ropes import Rope, Still, rotate
 from attention.errors import InvalidValue
+from attention.layers.layer import Method
 from attention.patching.recurrent import StateCache
 
 # Largest difference of a turned key from the model's own; cosines of many models are in float32.
@@ -180,6 +184,50 @@ def rope_of(model: PreTrainedModel) -> Rope:
     """The model's rotary embedding, wherever it has it; whether keys turn by it is tried out."""
     pos_emb = getattr(model.base_model, "pos_emb", None)
     return Rope(getattr(model.base_model, "rotary_emb", pos_emb))
+
+
+def capacity(tokens: int) -> int:
+    """Tokens of a row that are reserved where it may have so many: a multiple of 256."""
+    return -(-tokens // 256) * 256
+
+
+class Session:
+    """One `on()` block: the backend, what caches must know of the model, and whether it is open."""
+
+    def __init__(
+        self, backend: Method, full: Method, model: Any, engine: str, anatomy: Anatomy
+    ) -> None:
+        self.backend, self.engine, self.anatomy = backend, engine, anatomy
+        self.config, self._model = model.config, weakref.ref(model)
+        self.family = model.config.model_type
+        # Those that hold keys, which caches count from 0 on, and the model's own sliding windows.
+        self.layers, self.windows = len(anatomy.softmax), anatomy.windows
+        rope, still = rope_of(model), Rope(Still())
+        self.ropes = tuple(still if turns == "none" else rope for turns in anatomy.turns)
+        self.open = True
+        # Rows and tokens of a row that are reserved for captured steps; state grows to as many.
+        self.room = (0, 0)
+        # Why layers of a class and number cannot be captured, once they were asked.
+        self.obstacles: dict[tuple[type, int], str | None] = {}
+        self._full = full
+
+    @property
+    def model(self) -> Any:
+        """The patched model; None once nobody else holds it."""
+        return self._model()
+
+    @cached_property
+    def full_session(self) -> Session:
+        """The same block under full attention: one for all caches that go on so."""
+        if self.backend == self._full:
+            return self
+        twin = copy.copy(self)
+        twin.backend, twin.room = self._full, (0, 0)
+        return twin
+
+    def close(self) -> None:
+        """No cache of this block can be fed any more."""
+        self.open = self.full_session.open = False
 
 
 def survey(model: PreTrainedModel) -> Anatomy:

@@ -11,7 +11,7 @@ from attention import AttentionCache
 from attention.core import devices
 from attention.errors import InvalidValue
 from attention.patching.captured import padded
-from attention.patching.session import capacity
+from attention.patching.survey import capacity
 from lil.decoding.options import DecodeOptions, Request
 
 #: Most rows of "auto" on a CPU, where more of them bring nothing.

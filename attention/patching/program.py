@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from attention.patching.decode_step import NotCompiled, constants, exported, operator, quiet
 
 X = TypeVar("X")
+Call = Callable[..., Any]
 #: What the compiler does in any step.
 OPTIONS: dict[str, Any] = {
     "emulate_precision_casts": True,  # rounded to half precision where the model itself rounds
@@ -38,7 +39,7 @@ class Program:
         except _EXPORT_ERRORS as error:
             raise NotCompiled.because(error) from error
         self._module = program.graph_module
-        self._pieces: dict[int, tuple[fx.GraphModule, dict[str, Callable[..., Any]]]] = {}
+        self._pieces: dict[int, tuple[fx.GraphModule, dict[str, Call]]] = {}
         signature, nodes = program.graph_signature, list(self._module.graph.nodes)
         for node in nodes:
             if (reason := _obstacle(node, model.device)) is not None:
@@ -58,11 +59,7 @@ class Program:
         self.extra = {n: program.constants[n] for n in self._names if n and n not in own}
 
     def run(
-        self,
-        values: Mapping[str, Tensor],
-        inputs: Sequence[Tensor],
-        attend: Callable[..., Tensor],
-        fused: bool = False,
+        self, values: Mapping[str, Tensor], inputs: Sequence[Tensor], attend: Call, fused: bool
     ) -> list[Tensor]:
         """Scores and states.
 
@@ -80,7 +77,7 @@ class Program:
         module, pieces = self._pieces[rows] if fused else (self._module, {})
         return list(_Run(module, attend, pieces).run(*arguments))
 
-    def _split(self) -> tuple[fx.GraphModule, dict[str, Callable[..., Any]]]:
+    def _split(self) -> tuple[fx.GraphModule, dict[str, Call]]:
         """The step as a graph of pieces, and those that are compiled, by name.
 
         Pieces of the same operations are one function: there is one for all layers that are alike.
@@ -93,7 +90,7 @@ class Program:
             places[node] = at
             at += attends
         whole = split_module(self._module, None, places.__getitem__, keep_original_order=True)  # type: ignore[arg-type]
-        forms: dict[str, Callable[..., Any]] = {}
+        forms: dict[str, Call] = {}
         pieces = {}
         for name, piece in whole.named_children():
             assert isinstance(piece, fx.GraphModule)
@@ -113,7 +110,7 @@ def _form(graph: fx.Graph) -> str:
     ])  # fmt: skip
 
 
-def call(piece: Callable[..., Any], *args: Any) -> Any:
+def call(piece: Call, *args: Any) -> Any:
     """Run a compiled piece."""
     return piece(*args)
 
@@ -121,12 +118,7 @@ def call(piece: Callable[..., Any], *args: Any) -> Any:
 class _Run(fx.Interpreter):
     """Runs operations one by one; what is not needed any more is let go."""
 
-    def __init__(
-        self,
-        module: fx.GraphModule,
-        attend: Callable[..., Tensor],
-        pieces: Mapping[str, Callable[..., Any]],
-    ) -> None:
+    def __init__(self, module: fx.GraphModule, attend: Call, pieces: Mapping[str, Call]) -> None:
         super().__init__(module)
         self._attend, self._pieces = attend, pieces
 

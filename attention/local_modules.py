@@ -33,10 +33,7 @@ _OURS = ("attention", "lil", "experiments", "tests")
 
 @dataclass(frozen=True)
 class WithModules:
-    """A value for another process, which imports this process's local modules before it reads it.
-
-    What arrives there is the value itself.
-    """
+    """A value for another process, which imports this one's local modules before it reads it."""
 
     value: Any
 

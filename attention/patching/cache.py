@@ -188,11 +188,10 @@ class AttentionCache(StateCache):
         self._drafting = True
 
     def begin(self, rows: int, T: int, mask: Tensor | None) -> Counts:
-        """A forward begins, in which layers with other states may change them.
+        """A forward begins: the lengths that a rope follows at its T columns, (B, T).
 
-        The lengths that a rope follows at its T columns, (B, T), as a text ends at each of them.
-        Tokens of a prompt have its length; beyond `Anatomy.switch` all of a row have one length,
-        and no row grows beyond it whose keys are turned for a shorter text.
+        A text ends at each of them, but tokens of a prompt have its length, and beyond
+        `Anatomy.switch` all of a row have one.
         """
         self._idle()
         before, anatomy, family = self.before(rows), self.session.anatomy, self.session.family
@@ -420,7 +419,7 @@ class AttentionCache(StateCache):
             slots.expected = capacity(session.room[1])
         return layer
 
-    # Copies
+    # Rows
 
     @changing_state
     def clone(self, rows: Rows | None = None) -> Self:
@@ -457,8 +456,6 @@ class AttentionCache(StateCache):
         return self.clone()
 
     __copy__ = clone  # half a copy would share state that changes in place
-
-    # Other rows, or the same in another order
 
     @changing_state
     def select_rows(self, rows: Rows) -> None:

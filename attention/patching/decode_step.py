@@ -1,7 +1,4 @@
-"""A decode step in which attention is one operator of torch, and how it is compared with a model.
-
-So a compiler takes the rest of the step whole.
-"""
+"""A decode step in which attention is one operator, so that a compiler takes the rest whole."""
 
 from __future__ import annotations
 
@@ -55,8 +52,7 @@ Then = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
 class Call:
     """One forward that runs compiled: the cache it goes through, and what went wrong in it.
 
-    C++ between the operator and the caller of the step passes no exception of Python on: the first
-    is raised when the step has come back.
+    C++ passes no exception of Python on: the first is raised when the step has come back.
     """
 
     cache: AttentionCache
@@ -163,10 +159,7 @@ def constants(model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def exported(model: PreTrainedModel, states: Sequence[str]) -> ExportedProgram:
-    """One decode step of a model as a graph, for any number of rows.
-
-    The model stays as it is: what is traced is a copy that shares its tensors.
-    """
+    """One decode step of a model, of a copy that shares its tensors, for any number of rows."""
     from torch.export import Dim, export  # a third of a second, which most who import need not pay
 
     operator()
@@ -222,13 +215,8 @@ class DecodeStep(ABC):
     ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """What `then` makes of the scores, or they alone; outputs (B, hidden size) of `states`.
 
-        Args:
-            cache: of an open block on the model, its prompts read.
-            ids, positions: each row's newest token and its position, (B, 1) each.
-            then: None where the step does not follow this cache.
-
-        Raises:
-            NotCompiled: it cannot be made for so many rows; the cache is as it was.
+        `ids` and `positions` are each row's newest token and its position, (B, 1). Where it cannot
+        be made for so many rows `NotCompiled` is raised, and the cache is as it was.
         """
         if not cache.session.open:
             closed = f"a cache of a closed {cache.backend.name} block"

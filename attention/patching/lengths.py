@@ -1,7 +1,7 @@
 """Rotary embeddings that follow the length of a text, as LongRoPE and dynamic NTK do.
 
-By themselves they follow the longest row of a batch, and dynamic NTK the longest text before it
-too. Here every token is turned as the model turns it where its row is alone and the first text.
+Every token is turned as the model does where its row is alone and the first text; by themselves
+they follow the longest row of a batch.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def _read(
     return torch.cat(outputs, dim=1)
 
 
-def own(model: PreTrainedModel, turn: int = 0, parts: Sequence[int] = ()) -> list[Tensor]:
+def own(model: PreTrainedModel, turn: int, parts: Sequence[int] = ()) -> list[Tensor]:
     """What the model itself makes of the two texts, each alone, (1, n, ...); whole, or in parts."""
     outputs = []
     for ids in _texts(model, turn):
@@ -65,9 +65,7 @@ def own(model: PreTrainedModel, turn: int = 0, parts: Sequence[int] = ()) -> lis
     return outputs
 
 
-def batched(
-    model: PreTrainedModel, cache: Any, parts: Sequence[int], turn: int = 0
-) -> list[Tensor]:
+def batched(model: PreTrainedModel, cache: Any, parts: Sequence[int], turn: int) -> list[Tensor]:
     """The same through a cache, of both texts in one padded batch."""
     ids = torch.cat([pad(x, (sum(_PARTS) - x.shape[1], 0)) for x in _texts(model, turn)])
     mask = torch.ones_like(ids)
@@ -160,16 +158,12 @@ def _differs(
     if plain == "flex_attention":  # compiled for each shape, which would take a minute
         plain = "sdpa" if model._supports_sdpa else "eager"
 
-    def wanted(parts: Sequence[int] = ()) -> list[Tensor]:
-        with attending(model, plain):
-            return own(model, turn, parts)
-
     def ours(parts: Sequence[int], switch: int) -> list[Tensor]:
         known = anatomy if anatomy.switch is None else replace(anatomy, switch=switch)
         return through(known, parts, turn)
 
-    with switching_at(ropes, _FAR):
-        plainly, in_parts = wanted(), True
+    with attending(model, plain), switching_at(ropes, _FAR):
+        plainly, in_parts = own(model, turn), True
         if not all(bool(x.isfinite().all()) for x in plainly):
             allowed = "weights with which hidden states of a few tokens are finite"
             raise InvalidValue("model", model.config.model_type, allowed)
@@ -179,13 +173,13 @@ def _differs(
             states = ours(_WHOLE, _FAR)
             whole = difference_of(states, plainly)
             if whole > limit:  # its decode steps may round otherwise than its prefill
-                whole = difference_of(states, wanted(_WHOLE))
+                whole = difference_of(states, own(model, turn, _WHOLE))
             if whole <= limit:
                 difference, in_parts = whole, False
     if ropes and difference <= limit:
-        with switching_at(ropes, _NEAR):
-            across = wanted(_WHOLE)
-            difference = max(difference, difference_of(ours(_WHOLE, _NEAR), across))
+        with attending(model, plain), switching_at(ropes, _NEAR):
+            across = difference_of(ours(_WHOLE, _NEAR), own(model, turn, _WHOLE))
+            difference = max(difference, across)
     return difference, in_parts
 
 

@@ -61,13 +61,10 @@ class Program:
     def run(
         self, values: Mapping[str, Tensor], inputs: Sequence[Tensor], attend: Call, fused: bool
     ) -> list[Tensor]:
-        """Scores and states.
+        """Scores and states of ids and positions, (R, 1) each, with values of weights and `extra`.
 
-        Args:
-            values: of weights and of what is `extra`.
-            inputs: ids and positions, (R, 1) each.
-            attend: called in the place of the attention operator.
-            fused: what lies between attentions is compiled, at the first run of so many rows.
+        `attend` is called in the place of the attention operator. Where it is `fused`, what lies
+        between attentions is compiled, at the first run of so many rows.
         """
         left = iter(inputs)
         arguments = [next(left) if name is None else values[name] for name in self._names]

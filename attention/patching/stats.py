@@ -45,14 +45,13 @@ class RowStats:
 
 @dataclass(frozen=True)
 class CacheStats:
-    """A whole cache, counted in its state; `kept` and `read_*` over sparsified layers only.
+    """A whole cache, by `RowStats`; `kept` and `read_*` over sparsified layers only.
 
     Attributes:
         engine: what decode queries read keys and values with.
         seen: real tokens per row.
         kept: most keys kept by a head of any row.
         read_max, read_mean: keys the last decode query read; None after a prefill.
-        bytes: over all rows and layers with keys.
     """
 
     backend: str

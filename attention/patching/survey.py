@@ -22,8 +22,7 @@ from attention.layers.layer import Method
 from attention.patching.recurrent import StateCache
 
 # Largest difference of a turned key from the model's own; cosines of many models are in float32.
-_TURN_TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}
-_HALF_TURN_TOLERANCE = 0.05
+_TURN_TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}  # of half precision 0.05
 # What a config calls the attention of a survey.
 _SURVEY = "lil_attention_survey"
 _TAG = "_lil_survey"
@@ -157,7 +156,7 @@ def _turning(rope: Rope, call: _Call, positions: Tensor) -> str:
     """How keys of a layer differ between the same tokens at two places; see `Anatomy.turns`."""
     early, late = call.key[:1], call.key[1:]
     kind = early.dtype
-    allowed = _TURN_TOLERANCE.get(kind, _HALF_TURN_TOLERANCE) * float(early.abs().max())
+    allowed = _TURN_TOLERANCE.get(kind, 0.05) * float(early.abs().max())
     if float((early - late).abs().max()) <= allowed / 10:
         return "none"
     try:

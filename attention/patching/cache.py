@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -17,17 +18,10 @@ from attention.core.compiling import changing_state, uncompiled
 from attention.core.step import Counts, Cut, Step
 from attention.engines import gpu, select
 from attention.errors import InvalidValue, check_int
-from attention.layers.layer import Geometry, Layer
+from attention.layers.layer import Geometry, KeepAll, Layer
 from attention.layers.sliding import DraftedLayer
 from attention.patching.recurrent import StateCache
-from attention.patching.rows import (
-    Flags,
-    RowCounts,
-    check_kind,
-    check_positions,
-    new_tokens,
-    taken_over,
-)
+from attention.patching.rows import Flags, RowCounts, check_kind, check_positions, new_tokens
 from attention.patching.stats import CacheStats, RowStats, row_stats
 from attention.patching.survey import Session, capacity
 
@@ -180,8 +174,7 @@ class AttentionCache(StateCache):
             reason = "the model reads longer texts anew, with other keys"
         elif not self.backend.rewindable:
             drafts = f"drafts under {self.backend.name}"
-            reason = "this method cannot bring back what they made it drop or count; "
-            reason += "full, quest and oracle can"
+            reason = "this method cannot bring back what they made it drop or count"
         if reason is not None:
             allowed = f"none: wrong drafts are taken back, and {reason}"
             raise InvalidValue("assistant_model or prompt_lookup_num_tokens", drafts, allowed)
@@ -447,9 +440,15 @@ class AttentionCache(StateCache):
         index = self._index(rows)
         twin = type(self)(self.session.full_session)
         twin.columns, twin._rows = self.columns, self._rows.select(index.numpy()).undecoded()
-        seen, full = twin._rows.seen, twin.backend
-        twin.layers = [taken_over(layer, index, seen, full) for layer in self.layers]
         twin.states = self.states.copied(index)
+        for layer in self.layers:
+            here, geometry = index.to(layer.geometry.device), layer.geometry
+            if geometry.model_window is not None:
+                twin.layers.append(layer.copied(here))
+            else:
+                dense = KeepAll(replace(geometry, method="full", B=len(index)), twin.backend)
+                dense.fill(*layer.tokens(here, twin._rows.seen))
+                twin.layers.append(dense)
         return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -615,16 +614,12 @@ class AttentionCache(StateCache):
     def row_stats(self) -> RowStats:
         """What the last forward kept, read and holds, per row; costs no device time."""
         self._idle()
-        if not self.layers:
-            raise RuntimeError("row_stats() before the first forward")
-        seen, decoded = self._rows.seen, self._rows.decoded
-        return row_stats(self.layers, self.backend.dense_layers, seen, decoded)
+        rows = self._rows.seen, self._rows.decoded
+        return row_stats(self.layers, self.backend.dense_layers, *rows)
 
     def stats(self) -> CacheStats:
         """A summary of the whole cache."""
-        self._idle()
-        backend, seen, decoded = self.backend, self._rows.seen, self._rows.decoded
-        rows = row_stats(self.layers, backend.dense_layers, seen, decoded)
+        rows, backend, seen = self.row_stats(), self.backend, self._rows.seen
         means = [mean for mean in rows.read_mean.tolist() if mean]  # of rows that decoded
         return CacheStats(
             *(backend.name, backend.params(), self.session.engine, seen.tolist()),

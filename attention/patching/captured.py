@@ -21,13 +21,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from attention.core import devices
+from attention.core.compiling import changing_state
 from attention.core.step import Cut
 from attention.engines.gpu import DeviceCounts, power_of_two
 from attention.errors import CompileWarning, InvalidValue
 from attention.layers.layer import Layer, fixed
 from attention.patching import decode_step
 from attention.patching.cache import AttentionCache
-from attention.patching.decode_step import DecodeStep, NotCompiled, Then
+from attention.patching.decode_step import DecodeStep, Names, NotCompiled, Then
 from attention.patching.program import Program
 
 # Before a capture its work runs so often as it is: libraries set themselves up in a first run.
@@ -111,7 +112,7 @@ class CapturedStep(DecodeStep):
 
     how: ClassVar[str] = "captured as one graph"
 
-    def __init__(self, model: PreTrainedModel, graphs: CudaGraphs, states: tuple[str, ...]) -> None:
+    def __init__(self, model: PreTrainedModel, graphs: CudaGraphs, states: Names) -> None:
         self.seconds, self.states, self.graphs, self.fuses = 0.0, states, graphs, False
         self._program, self._model = Program(model, states), weakref.ref(model)
         self._captured: WeakKeyDictionary[DeviceCounts, dict[Hashable, _Captured]]
@@ -144,8 +145,7 @@ class CapturedStep(DecodeStep):
     def follows(self, cache: AttentionCache) -> bool:
         return cache.refusal is None
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
+    @changing_state
     def run(self, ids: Tensor, positions: Tensor, then: Then | None) -> Sequence[Tensor]:  # noqa: ARG002
         cache, B = decode_step.CALL.get().cache, len(ids)
         if cache.session.model is not self._model():
@@ -302,12 +302,7 @@ _LOCK = threading.Lock()
 
 
 def captured(
-    model: PreTrainedModel,
-    cache: AttentionCache,
-    key: str,
-    states: tuple[str, ...],
-    make: bool,
-    fuse: bool,
+    model: PreTrainedModel, cache: AttentionCache, key: str, states: Names, make: bool, fuse: bool
 ) -> CapturedStep | None:
     """A model's step as graphs, kept while the model lives; `make`, `fuse` as in `compiled`."""
     with _LOCK:

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 from attention.patching import decode_step
 from attention.patching.cache import AttentionCache
 from attention.patching.captured import GRAPHS, captured
-from attention.patching.decode_step import DecodeStep, NotCompiled, Then
+from attention.patching.decode_step import DecodeStep, Names, NotCompiled, Then
 from attention.patching.lengths import following
 from attention.patching.program import OPTIONS
 from attention.user_cache import UnusableFolder, user_cache
@@ -35,7 +35,7 @@ class CompiledStep(DecodeStep):
 
     how: ClassVar[str] = "compiled"
     step: Callable[[Tensor, Tensor], Sequence[Tensor]]
-    states: tuple[str, ...]
+    states: Names
     weights: Mapping[str, Tensor] = field(repr=False)
     seconds: float = 0.0
 
@@ -54,8 +54,8 @@ def compiled(
 ) -> DecodeStep | None:
     """The compiled decode step of a model in evaluation mode; made where none is kept.
 
-    Steps for CPUs are kept in `folder()`, without weights. Steps for CUDA devices are graphs, kept
-    as long as the model lives. A new step is compared with the model before it is kept.
+    Steps for CPUs are kept in the user's cache folder, without weights; those for CUDA devices are
+    graphs, kept while the model lives. A new step is compared with the model before it is kept.
 
     Args:
         cache: of an open block on the model; it stays as it is.
@@ -80,9 +80,9 @@ def compiled(
     name = key(model, wanted)
     if graphs:
         return captured(model, cache, name, wanted, make, fuse)
-    path = folder() / f"{name}.pt2"
     decode_step.operator()
     try:
+        path = user_cache("steps") / f"{name}.pt2"
         if (step := _kept(path, model, wanted)) is not None or not make:
             return step
         with FileLock(f"{path}.lock", timeout=-1 if wait else 0):
@@ -103,13 +103,15 @@ def compiled(
             return replace(_loaded(path, model, wanted), seconds=time.perf_counter() - started)
     except Timeout:
         return None
+    except UnusableFolder as error:
+        raise NotCompiled(str(error)) from error
     except NotCompiled:
         raise
     except Exception as error:  # whatever exporter, code generator or C++ compiler raise
         raise NotCompiled.because(error) from error
 
 
-def _kept(path: Path, model: PreTrainedModel, states: tuple[str, ...]) -> CompiledStep | None:
+def _kept(path: Path, model: PreTrainedModel, states: Names) -> CompiledStep | None:
     """The step in a file; None where there is none, or none that can be loaded."""
     if not path.exists():
         return None
@@ -117,14 +119,6 @@ def _kept(path: Path, model: PreTrainedModel, states: tuple[str, ...]) -> Compil
         return _loaded(path, model, states)
     except (OSError, RuntimeError, ValueError, KeyError):  # half a file, or names of other weights
         return None
-
-
-def folder() -> Path:
-    """Where compiled steps are kept: in the user's cache folder, or under LIL_CACHE."""
-    try:
-        return user_cache("steps")
-    except UnusableFolder as error:
-        raise NotCompiled(str(error)) from error
 
 
 def key(model: PreTrainedModel, states: Sequence[str] = ()) -> str:
@@ -174,7 +168,7 @@ def _constants_file(path: Path) -> Path:
     return path.with_suffix(".safetensors")
 
 
-def _loaded(path: Path, model: PreTrainedModel, states: tuple[str, ...]) -> CompiledStep:
+def _loaded(path: Path, model: PreTrainedModel, states: Names) -> CompiledStep:
     """The step in a file, with the model's own tensors for weights."""
     from torch._inductor import aoti_load_package
 

@@ -42,6 +42,8 @@ TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3, torch.bfloat16: 0.06, tor
 ROWS = 8
 #: These may differ by so many times what the model's own scores do where last bits change.
 TIMES_OWN = 2
+#: Modules of a model.
+Names = tuple[str, ...]
 #: What follows the scores (R, V) of a step in its graph; it is also given the tokens read, (R, 1),
 #: and which rows are live, (R,) int32, and gives tensors of R rows. Where live is 0 it must change
 #: nothing. It holds what it reads, at fixed addresses, and is captured anew for any other object.
@@ -199,7 +201,7 @@ class DecodeStep(ABC):
     """
 
     seconds: float
-    states: tuple[str, ...]
+    states: Names
     how: ClassVar[str]
 
     def __call__(self, cache: AttentionCache, ids: Tensor, positions: Tensor) -> Tensor:

@@ -26,17 +26,14 @@ from attention.patching.survey import Anatomy, attending, forward, survey, text_
 #: The largest difference of hidden states, as a part of their length, that is rounding of sums.
 #: Norms of many models are in float32 whatever the model is in.
 TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.02}
-# How often a model in half precision is given other texts: a router between two experts that are
-# alike may take the other one where sums round otherwise, once in a while.
+# How often a model in half precision is given other texts: a router may take the other one of two
+# experts that are alike where sums round otherwise.
 _TRIES = 3
-# Tokens of the two texts, in columns: a prompt, its second part, and a decode step.
-_PARTS = (6, 2, 1)
-# The same for models that cannot go on with several tokens.
-_WHOLE = (8, 1)
+# Tokens of the longer text: a prompt, its second part, and a decode step; the prompt in one part.
+_PARTS, _WHOLE = (6, 2, 1), (8, 1)
+_PADDING = 2  # before the shorter one
 # Where a rope that follows lengths is made to switch: beyond both texts, and between them.
 _FAR, _NEAR = 64, 7
-# Padding before the shorter text.
-_PADDING = 2
 
 
 def _texts(model: PreTrainedModel, turn: int) -> list[Tensor]:

@@ -77,8 +77,8 @@ class Program:
     def _split(self) -> tuple[fx.GraphModule, dict[str, Call]]:
         """The step as a graph of pieces, and those that are compiled, by name.
 
-        Pieces of the same operations are one function: there is one for all layers that are alike.
-        Each number of rows has functions of its own, as torch compiles one for few numbers alone.
+        Pieces of the same operations, as layers have, are one function for each number of rows: one
+        for all numbers torch would compile for few of them alone.
         """
         places, at = {}, 0
         for node in self._module.graph.nodes:

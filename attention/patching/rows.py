@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch import Tensor
 from attention.core import devices
 from attention.core.step import Counts, Step
 from attention.errors import InvalidValue
-from attention.layers.layer import Geometry, KeepAll, Layer, Method
+from attention.layers.layer import Geometry
 
 Flags = npt.NDArray[np.bool_]
 
@@ -107,19 +106,6 @@ class RowCounts(NamedTuple):
     def undecoded(self) -> RowCounts:
         """The same with no row decoded yet."""
         return self._replace(decoded=np.zeros_like(self.decoded))
-
-
-def taken_over(layer: Layer, index: Tensor, seen: Counts, full: Method) -> Layer:
-    """A layer in which rows `index`, with `seen` tokens, go on under full attention, or sliding."""
-    ours = index.to(layer.geometry.device)
-    if layer.geometry.model_window is not None:
-        return layer.copied(ours)
-    dense = KeepAll(replace(layer.geometry, method=full.name, B=len(index)), full)
-    dense.fill(*layer.tokens(ours, seen))
-    return dense
-
-
-# What a forward brings
 
 
 def new_tokens(mask: Tensor | None, past: Counts, columns: int, T: int) -> Counts:

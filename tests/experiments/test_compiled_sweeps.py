@@ -63,7 +63,7 @@ def test_what_becomes_of_compiling_is_said(
         outcome = compile_step(loaded, Full(), mode, left)
         assert outcome == f"{NOT_COMPILED}: RuntimeError: no compiler"
     assert len(calls) == 2
-    with FileLock(steps.folder() / f"{steps.key(loaded.model)}.pt2.lock"):
+    with FileLock(steps.user_cache("steps") / f"{steps.key(loaded.model)}.pt2.lock"):
         assert compile_step(loaded, Full(), "auto", 1e9) == ELSEWHERE
 
 

@@ -142,7 +142,7 @@ def test_every_method_decodes_the_same_tokens(small, tokenizer, tmp_path, monkey
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 half"])
 def test_half_a_file_is_made_anew(content, small, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setenv("LIL_CACHE", str(tmp_path))
-    (steps.folder() / f"{steps.key(small)}.pt2").write_bytes(content)
+    (steps.user_cache("steps") / f"{steps.key(small)}.pt2").write_bytes(content)
     assert decoded(small, tokenizer, compile="kept") == decoded(small, tokenizer)
 
     def making(*_: Any) -> None:

@@ -545,11 +545,10 @@ class AttentionCache(StateCache):
             tokens_to_remove = min(tokens_to_remove - self.columns, 0)
         if tokens_to_remove == 0 or not self.layers:
             return
-        left = self._rows.seen + tokens_to_remove
-        if left.min() < 0:
-            least = int(self._rows.seen.min())
-            raise InvalidValue("tokens_to_remove", tokens_to_remove, f"from -{least} to 0")
-        self._forget(np.arange(len(left)), left, "crop")
+        seen = self._rows.seen
+        if tokens_to_remove < -seen.min():
+            raise InvalidValue("tokens_to_remove", tokens_to_remove, f"from -{seen.min()} to 0")
+        self._forget(np.arange(len(seen)), seen + tokens_to_remove, "crop")
 
     @changing_state
     def rewind(self, row: int | Sequence[int], seen: int | Sequence[int]) -> None:

@@ -104,10 +104,9 @@ class _Captured(NamedTuple):
 class CapturedStep(DecodeStep):
     """A step that is captured as one graph when a number of rows comes.
 
-    Weights that are changed in place are read as they are. Where a weight has other memory than
-    when it was captured, all is captured anew with the next cache. Of two threads the second waits
-    until the first has launched its step. Where it `fuses`, what lies between attentions is
-    compiled, for as many rows as are reserved.
+    Where a weight has other memory than when it was captured, all is captured anew with the next
+    cache. Of two threads the second waits until the first has launched its step. Where it `fuses`,
+    what lies between attentions is compiled, for as many rows as are reserved.
     """
 
     how: ClassVar[str] = "captured as one graph"

@@ -267,10 +267,8 @@ def probe(step: DecodeStep, model: PreTrainedModel, cache: AttentionCache) -> No
         own = max(float(_apart(scores_of_nudged, wanted).max()) for scores_of_nudged in nudged)
         if worst <= max(tolerance, TIMES_OWN * own):
             return
-    raise NotCompiled(
-        f"its scores differ from the model's by {worst:.2g} of the largest, in half of "
-        f"{ROWS} rows by {half:.2g} or more"
-    )
+    rows = f"in half of {ROWS} rows by {half:.2g} or more"
+    raise NotCompiled(f"its scores differ from the model's by {worst:.2g} of the largest, {rows}")
 
 
 @torch.inference_mode()
@@ -301,11 +299,8 @@ def _nudged(model: PreTrainedModel, cache: AttentionCache, ids: Tensor, seed: in
         moved = torch.rand(embedded.shape, generator=dice).to(embedded.device) * 2 - 1
         return embedded * (1 + step * moved.to(embedded.dtype))
 
-    hook = model.get_input_embeddings().register_forward_hook(nudge)
-    try:
+    with model.get_input_embeddings().register_forward_hook(nudge):
         return _eager(model, cache, ids)[0]
-    finally:
-        hook.remove()
 
 
 @contextlib.contextmanager

@@ -295,7 +295,6 @@ def _copied(traces: Sequence[tuple[Tensor, ...]]) -> Sequence[tuple[Tensor, ...]
     return [tuple(next(copies) for _ in trace) for trace in traces]
 
 
-# A model is looked up here and not by an attribute of its own, which a copy of it would have too.
 _KEPT: WeakKeyDictionary[PreTrainedModel, dict[str, CapturedStep]] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 

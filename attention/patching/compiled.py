@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import shutil
@@ -10,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar
 
@@ -126,11 +126,9 @@ def key(model: PreTrainedModel, states: Sequence[str] = ()) -> str:
     config = model.config.to_dict()
     for name in ("_name_or_path", "transformers_version"):
         config.pop(name, None)
-    names = sorted({type(module).__module__ for module in model.modules()})
-    files = [getattr(sys.modules.get(name), "__file__", None) for name in names]
-    digests = [
-        hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else "" for file in files
-    ]
+    names = {type(module).__module__ for module in model.modules()}
+    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
+    sources = {n: sha256(Path(f).read_bytes()).hexdigest() if f else "" for n, f in files.items()}
     parts = {
         "version": decode_step.VERSION,
         "states": list(states),
@@ -139,7 +137,7 @@ def key(model: PreTrainedModel, states: Sequence[str] = ()) -> str:
         "processor": (platform.machine(), torch.backends.cpu.get_cpu_capability()),
         "threads": torch.get_num_threads(),
         "class": f"{type(model).__module__}.{type(model).__qualname__}",
-        "sources": dict(zip(names, digests, strict=True)),
+        "sources": sources,
         "config": config,
         "tensors": [
             (name, tuple(x.shape), x.stride(), str(x.dtype))
@@ -147,7 +145,7 @@ def key(model: PreTrainedModel, states: Sequence[str] = ()) -> str:
         ],
     }
     text = json.dumps(parts, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return sha256(text.encode()).hexdigest()[:32]
 
 
 def _make(path: Path, model: PreTrainedModel, states: Sequence[str]) -> None:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 VERSION = 3
 # What the config of a model that is being exported calls its attention.
 _ATTENTION = "lil_attention_operator"
-# Rows of the exported example: any number but 1, which the exporter would take for a constant.
-_ROWS = 4
 #: What such a step may differ by from an eager one, of the largest score: roundings of sums.
 #: Norms of many models are in float32 whatever the model is in.
 TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3, torch.bfloat16: 0.06, torch.float16: 0.02}
@@ -42,7 +40,6 @@ TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3, torch.bfloat16: 0.06, tor
 ROWS = 8
 #: These may differ by so many times what the model's own scores do where last bits change.
 TIMES_OWN = 2
-#: Modules of a model.
 Names = tuple[str, ...]
 #: What follows the scores (R, V) of a step in its graph; it is also given the tokens read, (R, 1),
 #: and which rows are live, (R,) int32, and gives tensors of R rows. Where live is 0 it must change
@@ -172,7 +169,7 @@ def exported(model: PreTrainedModel, states: Sequence[str]) -> ExportedProgram:
     for module in twin.modules():
         module._forward_pre_hooks.clear()
     twin.set_attn_implementation(_ATTENTION)
-    ids = torch.zeros(_ROWS, 1, dtype=torch.int64, device=model.device)
+    ids = torch.zeros(4, 1, dtype=torch.int64, device=model.device)  # 1 row would be a constant
     rows = {0: Dim("rows", min=1)}
     with torch.no_grad():
         step = _Step(twin, [twin.get_submodule(name) for name in states])

@@ -103,7 +103,7 @@ class RowLengths:
         return self  # of a model that is copied inside a block
 
     def hooks(self, model: PreTrainedModel, always: bool) -> list[RemovableHandle]:
-        """Hooks that do so: none where nothing follows lengths and caches need not `always` begin."""
+        """Hooks that do so; none where nothing follows lengths and no cache must `always` begin."""
         turn = [x.register_forward_hook(self._turn, with_kwargs=True) for x in following(model)]
         if not turn and not always:
             return []

@@ -203,9 +203,8 @@ class Session:
         self.layers, self.windows = len(anatomy.softmax), anatomy.windows
         rope, still = rope_of(model), Rope(Still())
         self.ropes = tuple(still if turns == "none" else rope for turns in anatomy.turns)
-        self.open = True
         # Rows and tokens of a row that are reserved for captured steps; state grows to as many.
-        self.room = (0, 0)
+        self.open, self.room = True, (0, 0)
         # Why layers of a class and number cannot be captured, once they were asked.
         self.obstacles: dict[tuple[type, int], str | None] = {}
         self._full = full

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -13,7 +13,6 @@ from transformers import PreTrainedModel
 
 from attention.patching.decode_step import NotCompiled, constants, exported, operator, quiet
 
-X = TypeVar("X")
 Call = Callable[..., Any]
 #: What the compiler does in any step.
 OPTIONS: dict[str, Any] = {
@@ -162,6 +161,6 @@ def _written(node: fx.Node) -> list[fx.Node]:
     return _all(fx.Node, written)
 
 
-def _all(kind: type[X], values: Any) -> list[X]:
+def _all(kind: type[Any], values: Any) -> list[Any]:
     """What is of a kind among values, however they are nested."""
     return [x for x in tree_leaves(values) if isinstance(x, kind)]

@@ -159,7 +159,7 @@ def decode_steps(
 def forward(cache: AttentionCache, q: Tensor, k: Tensor, v: Tensor, index: int = 0) -> Tensor:
     """One forward of one layer, as a patched model makes it: (B, H, T, D) to (B, T, Hq, D)."""
     k, v = cache.update(k, v, index)
-    cache.take_pending(k)
+    cache.handed = False
     return cache.attend(index, q, k, v, None, q.shape[-1] ** -0.5, None)
 
 

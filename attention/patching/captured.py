@@ -76,8 +76,7 @@ class CudaGraphs:
         return graph, outputs
 
 
-#: What captures on which kind of device.
-GRAPHS: dict[str, Callable[[torch.device], CudaGraphs]] = {"cuda": CudaGraphs}
+GRAPHS: dict[str, Callable[[torch.device], CudaGraphs]] = {"cuda": CudaGraphs}  # by device type
 
 
 def padded(rows: int) -> int:

@@ -153,8 +153,9 @@ def refusal(model: PreTrainedModel) -> str | None:
 
 def constants(model: PreTrainedModel) -> dict[str, Tensor]:
     """Parameters and buffers by the names that an exported step has for them."""
-    step, every = _Step(model), {"remove_duplicate": False}
-    return dict(chain(step.named_parameters(**every), step.named_buffers(**every)))
+    step = _Step(model)
+    parameters = step.named_parameters(remove_duplicate=False)
+    return dict(chain(parameters, step.named_buffers(remove_duplicate=False)))
 
 
 def exported(model: PreTrainedModel, states: Sequence[str]) -> ExportedProgram:

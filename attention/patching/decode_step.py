@@ -265,8 +265,8 @@ def probe(step: DecodeStep, model: PreTrainedModel, cache: AttentionCache) -> No
         own = max(float(_apart(scores_of_nudged, wanted).max()) for scores_of_nudged in nudged)
         if worst <= max(tolerance, TIMES_OWN * own):
             return
-    rows = f"in half of {ROWS} rows by {half:.2g} or more"
-    raise NotCompiled(f"its scores differ from the model's by {worst:.2g} of the largest, {rows}")
+    most = f"in half of {ROWS} rows by {half:.2g} or more"
+    raise NotCompiled(f"its scores differ from the model's by {worst:.2g} of the largest, {most}")
 
 
 @torch.inference_mode()

@@ -82,7 +82,7 @@ class Anatomy:
 class _Call(NamedTuple):
     """One layer's call of its attention function."""
 
-    index: int
+    layer: int
     key: Tensor
     value: Tensor
     mask: Any
@@ -241,7 +241,7 @@ def survey(model: PreTrainedModel) -> Anatomy:
     if not taken.calls:
         allowed = "layers that attend through transformers' attention interface: none of these does"
         raise InvalidValue("model", family, allowed)
-    order = [call.index for call in taken.calls]
+    order = [call.layer for call in taken.calls]
     if order != taken.handed or len(set(order)) < len(order):
         allowed = f"layers that attend once, to keys of their own: keys came from {taken.handed} "
         raise InvalidValue("model", family, f"{allowed}and were attended to in {order}")
@@ -256,10 +256,10 @@ def survey(model: PreTrainedModel) -> Anatomy:
         sees = getattr(call.mask, _TAG, None)
         if sees is None:
             what = type(call.mask).__name__
-            allowed = f"masks that transformers makes: layer {call.index} was handed {what}"
+            allowed = f"masks that transformers makes: layer {call.layer} was handed {what}"
             raise InvalidValue("model", family, f"{allowed}, which does not tell what it sees")
         if id(sees) not in seen:
-            seen[id(sees)] = _window(sees, min(longest, _LONGEST), family, call.index)
+            seen[id(sees)] = _window(sees, min(longest, _LONGEST), family, call.layer)
         windows.append(seen[id(sees)])
         turns.append("other" if windows[-1] is not None else _turning(rope, call, positions))
     if rope.module is not None and {*turns} == {"none"}:
@@ -284,10 +284,10 @@ def _check_call(call: _Call, family: str) -> None:
     unknown = sorted(name for name, x in call.kwargs.items() if x is not None and name not in KNOWN)
     if unknown:
         allowed = "None: attention through our cache does not take it into account"
-        raise InvalidValue(unknown[0], f"given by layer {call.index} of {family}", allowed)
+        raise InvalidValue(unknown[0], f"given by layer {call.layer} of {family}", allowed)
     if call.value.shape != call.key.shape:
         sizes = f"{tuple(call.key.shape)} and {tuple(call.value.shape)}"
-        allowed = f"keys and values of one size: those of layer {call.index} are {sizes}"
+        allowed = f"keys and values of one size: those of layer {call.layer} are {sizes}"
         raise InvalidValue("model", family, allowed)
 
 

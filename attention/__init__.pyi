@@ -12,6 +12,7 @@ from .methods.gkv import GKV as GKV
 from .methods.h2o import H2O as H2O
 from .methods.infllm import InfLLM as InfLLM
 from .methods.kascade import Kascade as Kascade
+from .methods.lazy import Lazy as Lazy
 from .methods.lessismore import LessIsMore as LessIsMore
 from .methods.quest import Quest as Quest
 from .methods.raas import RaaS as RaaS
@@ -39,6 +40,7 @@ __all__ = [
     "InfLLM",
     "InvalidValue",
     "Kascade",
+    "Lazy",
     "LessIsMore",
     "Noise",
     "Oracle",

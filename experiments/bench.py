@@ -180,7 +180,7 @@ def filled(backend: Backend, shape: Shape, k: Tensor, v: Tensor, layers: int = 1
         num_hidden_layers=layers,
         attn_implementation=ATTENTION,
     )
-    backend.check_heads([shape.kv_heads] * layers)
+    backend.check_heads([shape.kv_heads] * layers, [shape.heads // shape.kv_heads] * layers)
     rope = LlamaRotaryEmbedding(config).to(shape.device)
     model = _Model(config=config, base_model=SimpleNamespace(rotary_emb=rope))
     cache = AttentionCache(Session(backend, Full(), model, shape.engine, Anatomy.plain(layers)))

@@ -112,8 +112,8 @@ class Backend(ABC):
     def __deepcopy__(self, memo: Any) -> Backend:
         return self  # frozen
 
-    def check_heads(self, heads: Sequence[int]) -> None:  # noqa: B027
-        """Refuse parameters that do not fit a model whose layers have so many KV heads."""
+    def check_heads(self, heads: Sequence[int], groups: Sequence[int]) -> None:  # noqa: B027
+        """Refuse parameters that do not fit a model: KV heads of its layers, and G of each."""
 
     def choosing_layers(self, windows: Sequence[int | None]) -> tuple[int, ...]:  # noqa: ARG002
         """The layers that choose for others, in a model of `Geometry.windows`.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attention.core.kernels import dense
+from attention.core.kernels import dense, group
 from attention.core.slots import Slots
-from attention.core.step import Counts, Cut, DeviceStep, HostNumber, Step
+from attention.core.step import Counts, Cut, DeviceStep, HostNumber, Occupancy, Step
 from attention.engines import QKV, gpu
 from attention.errors import InvalidValue, check_int
 from attention.layers.bounded import Bounded
@@ -62,6 +62,23 @@ class Compressing(Bounded):
 
         Scaled queries are (B, Hq, T, D).
         """
+
+    def columns(self, q: Tensor, step: Step) -> Iterator[tuple[Tensor, Occupancy, Tensor]]:
+        """Probabilities of the decode queries that `reread` gets, and slots, column by column.
+
+        The third are tokens seen, (B,); 0 for rows without a decode query in the column.
+        """
+        g, generated = self.geometry, step.seen - np.maximum(step.prompt, step.past)
+        for column in range(step.T - int(generated.max()), step.T):
+            late = step.T - 1 - column
+            occupancy = step.holding(
+                np.maximum(self.stored_tokens + step.new - late, 1), ("columns", column)
+            )
+            query = group(q[:, :, column : column + 1], g.Hkv, 1.0)
+            qkv = QKV(query, self.k.data, self.v.data, g.sink_logits)
+            probs = g.engine.attend(qkv, occupancy, probs=True).probs
+            assert probs is not None
+            yield probs, occupancy, (step.seen_tokens - late) * step.generated()[:, column]
 
     def target(self, seen: int, room: int) -> int:  # noqa: ARG002
         """Tokens a row keeps that has seen so many, where a prompt leaves the method `room`."""

@@ -107,7 +107,7 @@ class Kascade(Backend):
             maps = tuple(check_ints("maps", row, 0, allowed) for row in self.maps)
             self._resolve("maps", maps)
 
-    def check_heads(self, heads: Sequence[int]) -> None:
+    def check_heads(self, heads: Sequence[int], groups: Sequence[int]) -> None:  # noqa: ARG002
         maps = heads if self.maps is None else self.maps
         if len(maps) != len(heads):
             raise InvalidValue("maps", f"{len(maps)} rows", f"{len(heads)}, one for each layer")

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from attention.contract import (
-    QKV,
     Compressing,
     Counts,
     Dropping,
@@ -23,7 +22,6 @@ from attention.contract import (
     check_share,
     fixed,
     gpu,
-    group,
 )
 
 
@@ -55,19 +53,10 @@ class RaaSLayer(Compressing):
         return torch.where(step.generated(), step.positions() + 1, read).to(torch.int32)
 
     def reread(self, q: Tensor, step: Step) -> None:
-        g, generated = self.geometry, step.seen - np.maximum(step.prompt, step.past)
-        for column in range(step.T - int(generated.max()), step.T):
-            late = step.T - 1 - column
-            held = np.maximum(self.stored_tokens + step.new - late, 1)
-            occupancy = step.holding(held, ("raas", column))
-            query = group(q[:, :, column : column + 1], g.Hkv, 1.0)
-            qkv = QKV(query, self.k.data, self.v.data, g.sink_logits)
-            probs = g.engine.attend(qkv, occupancy, probs=True).probs
-            assert probs is not None
-            # The current token came with a stamp of its own, so its page needs none; 0 for rows
-            # without a decode query in this column.
-            now = (step.seen_tokens - late) * step.generated()[:, column]
-            g.engine.restamp(self.stamp, probs, occupancy, now, self.page, self.gqa, self.alpha)
+        engine = self.geometry.engine
+        # The current token came with a stamp of its own, so its page needs none.
+        for probs, occupancy, now in self.columns(q, step):
+            engine.restamp(self.stamp, probs, occupancy, now, self.page, self.gqa, self.alpha)
 
     def learn(self, probs: Tensor, step: Step) -> None:
         occupancy, now = step.holding(self.stored_tokens + 1, "compressing"), step.seen_tokens

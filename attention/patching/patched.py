@@ -116,7 +116,7 @@ def check_model(model: Any) -> None:
 
 def check_method(backend: Method, session: Session) -> None:
     """Refuse a method that a model has no layer for, or whose keys it cannot turn."""
-    backend.check_heads(session.anatomy.heads)
+    backend.check_heads(session.anatomy.heads, session.anatomy.groups)
     full = [i for i, window in enumerate(session.windows) if window is None]
     if not full:
         return

@@ -56,7 +56,7 @@ class Anatomy:
         difference: the largest of the comparison, as a part of the length of a hidden state.
         parts: whether several tokens on top of others are read as in one forward; false where
             layers drop the state they had.
-        heads: KV heads of each of `softmax`; none where nobody looked.
+        heads, groups: KV heads of each of `softmax`, and G of each; none where nobody looked.
         switch: tokens beyond which the model reads its text anew, with keys turned otherwise, as
             Phi-3 does; None where it never does.
     """
@@ -71,6 +71,7 @@ class Anatomy:
     parts: bool = True
     switch: int | None = None
     heads: tuple[int, ...] = ()
+    groups: tuple[int, ...] = ()
 
     @classmethod
     def plain(cls, layers: int) -> Self:
@@ -83,6 +84,7 @@ class _Call(NamedTuple):
     """One layer's call of its attention function."""
 
     layer: int
+    group: int
     key: Tensor
     value: Tensor
     mask: Any
@@ -116,8 +118,9 @@ def _surveyed(
     if not isinstance(survey, _Survey):
         allowed = f"keys as the cache returned them: {type(module).__name__} attends to others"
         raise InvalidValue("model", module.config.model_type, allowed)
-    survey.calls.append(_Call(index, key, value, attention_mask, kwargs))
-    read = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+    group = query.shape[1] // value.shape[1]
+    survey.calls.append(_Call(index, group, key, value, attention_mask, kwargs))
+    read = value.repeat_interleave(group, dim=1)
     return read.transpose(1, 2).contiguous(), None
 
 
@@ -266,8 +269,9 @@ def survey(model: PreTrainedModel) -> Anatomy:
         turns = ["other"] * len(turns)
     arguments = tuple(call.kwargs.get("sliding_window") for call in taken.calls)
     kinds = tuple(windows), arguments, tuple(turns)
-    heads = tuple(call.key.shape[1] for call in taken.calls)
-    return Anatomy(config.num_hidden_layers, tuple(order), *kinds, taken.states.layers, heads=heads)
+    known = config.num_hidden_layers, tuple(order), *kinds, taken.states.layers
+    heads, groups = zip(*((call.key.shape[1], call.group) for call in taken.calls), strict=True)
+    return Anatomy(*known, heads=heads, groups=groups)
 
 
 def _check_others(config: Any, known: set[int]) -> None:

@@ -33,6 +33,7 @@ BACKENDS: tuple[attention.Backend, ...] = (
     attention.CAOTE(budget=17),
     attention.VaSE(budget=17),
     attention.GKV(budget=18, window=4),
+    attention.Lazy(budget=17, alpha=0.07),
     attention.Quest(budget=16, page=4, dense_layers=0, rule="moments"),
     attention.LessIsMore(budget=16, dense_layers=0),
     attention.Kascade(budget=16, anchors=()),

@@ -289,6 +289,7 @@ METHODS = {
     "rkv": {"budget": 16, "window": 4},
     "vase": {"budget": 16},
     "gkv": {"budget": 16, "window": 4},
+    "lazy": {"budget": 16, "alpha": 0.03},
     "snapkv": {"budget": 16},
     "tova": {"budget": 16},
     "random": {"budget": 16},

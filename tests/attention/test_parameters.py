@@ -21,6 +21,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "gkv": {"budget": 24},
     "h2o": {"budget": 8},
     "infllm": {"budget": 64},
+    "lazy": {"budget": 16},
     "kascade": {"budget": 8},
     "lessismore": {"budget": 8},
     "oracle": {"budget": 8},
@@ -50,6 +51,10 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
         *({"budget": 15}, {"block": 0}, {"n_local": 0}, {"repr_topk": 0}, {"n_init": 1.5}),
         *({"n_local": 40, "budget": 64}, {"topk": 99, "budget": 64}, {"selection": "head"}),
         {"far_position": "true"},
+    ),
+    "lazy": (
+        *({"budget": 3, "window": 0}, {"window": 8, "budget": 16}, {"window": 0}, {"alpha": 0}),
+        *({"alpha": 1.5}, {"gqa": "query_head"}),
     ),
     "kascade": (
         *({"budget": 0}, {"gqa": "query_head"}, {"anchors": "0"}, {"anchors": [-1]}),
@@ -164,6 +169,7 @@ def test_errors_reach_another_process_as_they_are(error):
         ("lessismore(budget=8, dense_layers=0, select=[1, 2])", "select.* acts on: 1$"),
         ("lessismore(budget=8, dense_layers=0, select=[0])", "select.* acts on: 1$"),
         ("kascade(budget=8, anchors=[2])", "anchors.* acts on: 1$"),
+        ("lazy(budget=16, gqa='sum', alpha=2.5)", "alpha = 2.5: expected at most 2"),
         ("kascade(budget=8, anchors=[1], maps=[[0, 1]])", "maps = '1 rows': expected 2"),
         ("kascade(budget=8, anchors=[1], maps=[[0, 1], [0, 2]])", "maps.* one a KV head"),
         ("kascade(budget=8, anchors=[1], maps=[[0], [0]])", "maps.* one a KV head"),

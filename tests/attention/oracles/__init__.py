@@ -13,6 +13,7 @@ from .h2o import H2OLayer
 from .infllm import InfLLMLayer
 from .kascade import KascadeLayer
 from .layer import Layer, Slot
+from .lazy import LazyLayer
 from .lessismore import LessIsMoreLayer
 from .naive_model import NaiveModel, rope_table
 from .noise import NoiseLayer
@@ -44,6 +45,7 @@ METHODS: dict[str, type[Layer]] = {
     "caote": CAOTELayer,
     "vase": VaSELayer,
     "gkv": GKVLayer,
+    "lazy": LazyLayer,
     "lessismore": LessIsMoreLayer,
     "kascade": KascadeLayer,
 }

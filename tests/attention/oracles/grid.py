@@ -95,6 +95,7 @@ KEPT_PROMPTS: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("caote", {"budget": 40}, 20),
     ("vase", {"budget": 40}, 20),
     ("gkv", {"budget": 60, "window": 4}, 40),
+    ("lazy", {"budget": 40, "alpha": 0.02}, 20),
 )
 # Last, so that the cases of the others stay what they were.
 LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -111,6 +112,9 @@ LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("gkv", {"budget": 24, "window": 2, "mix": 1.0, "alpha": 1.0}),
     ("gkv", {"budget": 24, "window": 2, "mix": 0.0, "gqa": "mean"}),
     ("gkv", {"budget": 24, "window": 3, "threshold": -0.3, "gqa": "sum"}),
+    ("lazy", {"budget": 32, "alpha": 0.02}),
+    ("lazy", {"budget": 32, "alpha": 0.05, "gqa": "mean"}),
+    ("lazy", {"budget": 24, "alpha": 0.03, "window": 3}),
     *(
         ("quest", {"budget": 24, "page": 4, "dense_layers": 0, "rule": "moments"} | more)
         for more in (

@@ -186,6 +186,17 @@ def gkv(draw: Draw, **fixed: Any) -> attention.Backend:
 
 
 @st.composite
+def lazy(draw: Draw) -> attention.Backend:
+    budget = draw(budgets(4))
+    return attention.Lazy(
+        budget=budget,
+        window=draw(st.none() | st.integers(1, (budget - 1) // 2)),
+        alpha=draw(st.sampled_from((1e-4, 0.03, 0.2))),
+        gqa=draw(st.sampled_from(REDUCTIONS)),
+    )
+
+
+@st.composite
 def noise(draw: Draw) -> attention.Backend:
     noise, seed = draw(st.sampled_from((1e-3, 0.25, 1.0))), draw(st.integers(0, 1 << 33))
     return attention.Noise(noise=noise, seed=seed)
@@ -219,6 +230,7 @@ def least_room(backend: attention.Backend) -> int:
         "caote": lambda: least["snapkv"](),
         "vase": lambda: 4 if b.window == min(64, b.budget // 4) else _beside(b.window),
         "gkv": lambda: _beside(b.window),
+        "lazy": lambda: 4 if b.window == min(128, b.budget // 4) else 2 * b.window + 1,
     }
     return least.get(b.name, lambda: 1)()
 
@@ -246,6 +258,7 @@ BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
     "snapkv": partial(keeping, snapkv),
     "vase": partial(keeping, vase),
     "gkv": partial(keeping, gkv),
+    "lazy": partial(keeping, lazy),
     "noise": noise,
     "caote": partial(keeping, caote),
     "lessismore": lessismore,

@@ -188,8 +188,9 @@ def test_a_read_above_the_budget_raises(how: tuple[Case, int]) -> None:
             error = refusal(s, counts)
             if error is not None:
                 assert error.read > promise
-                assert error.read >= read
-                assert read > promise or case.backend.name in ("quest", "infllm")
+                if max(counts) == 1:  # of several columns the last is reported, the first refused
+                    assert error.read >= read
+                    assert read > promise or case.backend.name in ("quest", "infllm")
                 assert (error.layer, error.budget) == (case.shape.layers - 1, promise)
                 with pytest.raises(RuntimeError, match="half way"):
                     s.feed(counts)

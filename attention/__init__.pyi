@@ -7,6 +7,7 @@ from .methods.caote import CAOTE as CAOTE
 from .methods.controls.noise import Noise as Noise
 from .methods.controls.oracle import Oracle as Oracle
 from .methods.controls.random import Random as Random
+from .methods.duo import Duo as Duo
 from .methods.full import Full as Full
 from .methods.gkv import GKV as GKV
 from .methods.h2o import H2O as H2O
@@ -36,6 +37,7 @@ __all__ = [
     "Backend",
     "BudgetExceeded",
     "CacheStats",
+    "Duo",
     "Full",
     "InfLLM",
     "InvalidValue",

@@ -173,7 +173,7 @@ class Layer(ABC):
         out = self.decode(q, k, v, scaling, step)
         if step.idle:
             self.clear(step.tensor(step.idle))
-        return out.reshape(step.rows, 1, self.geometry.Hq, -1)
+        return out.reshape(step.rows, 1, q.shape[1], -1)
 
     def in_turn(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         """`forward` where tokens behind prompts come together: each as if it came alone.

@@ -62,7 +62,7 @@ class Ring(Layer):
         self.geometry.engine.put(((self.k, k), (self.v, v)), at)
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        counts, g = self.kept(step.past), self.geometry
+        counts, g = np.minimum(step.past, self.limit), self.geometry
         keys, values = (
             self.join(slots.data, new, counts, step) for slots, new in ((self.k, k), (self.v, v))
         )
@@ -85,7 +85,7 @@ class Ring(Layer):
 
     def cut(self, keys: Tensor, values: Tensor, counts: Counts, step: Step) -> None:
         """Of all tokens, oldest first, store the sinks and the newest in their slots."""
-        most = int(self.kept(step.seen).max())
+        most = min(step.longest, self.limit)
 
         def source() -> Tensor:
             # Which of the joined tokens goes to each slot: the newest are their end.

@@ -86,7 +86,9 @@ def row_stats(
     kept = np.maximum.reduce([nothing, *(x.kept(seen) for x, _ in every)])
     cost = sum((x.cost(seen) * n for x, n in counted + exempt), nothing)
     read = np.maximum.reduce([nothing, *(x.reads(seen) * decoded for x, _ in counted)])
-    shares = (x.reads(seen) * decoded * n / len(sparse) for x, n in counted)
+    # The mean over heads, which may differ.
+    reads = ((x.cost(seen) - x.overhead(seen)) / x.key_heads * n for x, n in counted)
+    shares = (x * decoded / len(sparse) for x in reads)
     means = sum(shares, np.zeros(len(seen)))
     read_max, read_mean, keys_read = (torch.from_numpy(x) for x in (read, means, cost * decoded))
     if chosen:

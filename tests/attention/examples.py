@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import attention
 
 # One backend of every method, sparse from 16 to 32 tokens on, in every layer.
@@ -35,8 +37,14 @@ BACKENDS: tuple[attention.Backend, ...] = (
     attention.GKV(budget=18, window=4),
     attention.Lazy(budget=17, alpha=0.07),
     attention.Quest(budget=16, page=4, dense_layers=0, rule="moments"),
+    attention.Duo(budget=16, sinks=3, pattern=((0.2, 0.9), (0.6, 0.1))),
     attention.LessIsMore(budget=16, dense_layers=0),
     attention.Kascade(budget=16, anchors=()),
+)
+#: Of models with three layers; patterns are of two others.
+OF_THREE = tuple(
+    replace(b, pattern=(*b.pattern, (1, 0))) if isinstance(b, attention.Duo) else b
+    for b in BACKENDS
 )
 FIRST = tuple({b.name: b for b in reversed(BACKENDS)}.values())  # one of every method
 KEEP_ALL = tuple(b for b in BACKENDS if b.keeps_all)

@@ -35,6 +35,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "vase": {"budget": 16},
     "window": {"budget": 8},
     "caote": {"budget": 16},
+    "duo": {"budget": 16, "pattern": [[0.5, 1]]},
 }
 #: The last parameter of each is the one that the message names.
 WRONG: dict[str, tuple[dict[str, Any], ...]] = {
@@ -99,6 +100,10 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "snapkv": ({"budget": 3}, {"window": 12}, {"window": 0}, {"kernel": 2}, {"gqa": "query_head"}),
     "tova": ({"budget": 1}, {"budget": "8"}),
+    "duo": (
+        *({"budget": 0}, {"sinks": 16, "budget": 16}, {"sparsity": 1.1}, {"threshold": -1}),
+        *({"pattern": x} for x in ([], [1.0], [[1], [1, 0]], [[float("nan")]], "no such file", 3)),
+    ),
     "caote": ({"budget": 3}, {"kernel": 2}, {"fast": 1}),
     "vase": (
         *({"budget": 3}, {"window": 12}, {"window": 0}, {"sinks": -1}, {"kernel": 2}),

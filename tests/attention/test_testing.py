@@ -19,7 +19,7 @@ from attention.testing.checks import CHECKS
 from tests.sampling import some_slow
 
 #: Checks that controls break on purpose: they weigh or read what a method must not.
-BROKEN_ON_PURPOSE = {"noise": ["softmax", "prefill"]}
+BROKEN_ON_PURPOSE = {"noise": ["softmax", "prefill"], "duo": ["counts", "memory"]}
 
 
 @pytest.mark.parametrize("backend", some_slow(FIRST, {*range(0, len(FIRST), 3)}), ids=str)

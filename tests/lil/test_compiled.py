@@ -16,7 +16,7 @@ import attention
 import lil
 from attention.patching import compiled as steps
 from lil.decoding.compiling import CompileWarning, pays
-from tests.attention.examples import BACKENDS
+from tests.attention.examples import OF_THREE
 
 PROMPTS = [[5, 6, 7], [9] * 12, [30], [1, 2, 3, 4, 5, 6, 7, 8]]
 CAPS = [42, 7, 1, 30]
@@ -134,7 +134,7 @@ def test_every_method_decodes_the_same_tokens(small, tokenizer, tmp_path, monkey
     monkeypatch.setenv("LIL_CACHE", str(tmp_path))
     decoded(small, tokenizer, compile="on")
     monkeypatch.setattr(steps, "_make", lambda *_: pytest.fail("compiled again"))
-    for backend in BACKENDS:
+    for backend in OF_THREE:
         expected = decoded(small, tokenizer, backend=backend)
         assert decoded(small, tokenizer, backend=backend, compile="on") == expected
 

@@ -14,7 +14,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import lil
 from lil.decoding.compiling import CompileWarning
-from tests.attention.examples import BACKENDS
+from tests.attention.examples import OF_THREE
 from tests.graphs import on_a_cpu
 from tests.sampling import some_slow
 from tests.waits import watched
@@ -55,7 +55,7 @@ def same(model: Any, tokenizer: Any, **options: Any) -> None:
     assert [trace.tokens for trace in traces] == CAPS
 
 
-@pytest.mark.parametrize("backend", some_slow(BACKENDS, {0, 1, 4, 11, 14}))
+@pytest.mark.parametrize("backend", some_slow(OF_THREE, {0, 1, 4, 11, 14}))
 def test_no_method_waits(backend, small, tokenizer):
     """Rows join and leave: from one row to three."""
     same(small, tokenizer, backend=backend)

@@ -7,6 +7,7 @@ at a time and recomputes from a list of slots, so that it can be compared with t
 from __future__ import annotations
 
 from .caote import CAOTELayer
+from .duo import DuoLayer
 from .full import FullLayer
 from .gkv import GKVLayer
 from .h2o import H2OLayer
@@ -46,6 +47,7 @@ METHODS: dict[str, type[Layer]] = {
     "vase": VaSELayer,
     "gkv": GKVLayer,
     "lazy": LazyLayer,
+    "duo": DuoLayer,
     "lessismore": LessIsMoreLayer,
     "kascade": KascadeLayer,
 }

@@ -96,6 +96,7 @@ KEPT_PROMPTS: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("vase", {"budget": 40}, 20),
     ("gkv", {"budget": 60, "window": 4}, 40),
     ("lazy", {"budget": 40, "alpha": 0.02}, 20),
+    ("duo", {"budget": 40, "sinks": 3, "threshold": 0.4}, 20),
 )
 # Last, so that the cases of the others stay what they were.
 LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -122,7 +123,14 @@ LAST_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
             {"gqa": "query_head", "spread": "coordinate", "factor": 1.0},
         )
     ),
+    ("duo", {"budget": 1, "threshold": 0.7}),
+    ("duo", {"budget": 16}),
+    ("duo", {"budget": 33, "sparsity": 0.25}),
+    ("duo", {"budget": 16, "sinks": 0, "sparsity": 0.5}),
+    ("duo", {"budget": 24, "sinks": 9, "sparsity": 0.75}),
 )
+# Of two layers of up to four heads.
+GATES = ((0.2, 0.9, 0.5, 0.5), (0.6, 0.1, 0.5, 0.7))
 # Choices that layers share, on four layers or so many.
 SHARED: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("lessismore", {"budget": 16}, 4),
@@ -277,11 +285,12 @@ def short(case: Case) -> Case:
 
 def case(v: Variant, i: int, family: str, heads: tuple[int, int], dtype: torch.dtype) -> Case:
     prompt = PROMPTS[i % len(PROMPTS)] if v.prompt is None else v.prompt
+    pattern = tuple(row[: heads[1]] for row in GATES)
     return Case(
         family,
         heads,
         v.method,
-        v.params,
+        (*v.params, ("pattern", pattern)) if v.method == "duo" else v.params,
         dtype,
         layers=v.layers,
         prompt=prompt,

@@ -197,6 +197,24 @@ def lazy(draw: Draw) -> attention.Backend:
 
 
 @st.composite
+def duo(draw: Draw) -> attention.Backend:
+    """Gates for three layers of three KV heads; `of_shape` leaves those of a model."""
+    gate = st.sampled_from((0.0, 0.3, 0.5, 1.0))
+    rows = st.lists(gate, min_size=3, max_size=3)
+    pattern = draw(st.lists(rows, min_size=3, max_size=3))
+    sinks, sparsity = draw(st.integers(0, 5)), draw(st.none() | st.sampled_from((0.0, 0.5, 1.0)))
+    budget = draw(budgets(sinks + 1))
+    return attention.Duo(budget=budget, sinks=sinks, sparsity=sparsity, pattern=pattern)
+
+
+def of_shape(backend: Any, layers: int, heads: int) -> Any:
+    """The same method for a model of this shape."""
+    if backend.name != "duo":
+        return backend
+    return replace(backend, pattern=[row[:heads] for row in backend.pattern[:layers]])
+
+
+@st.composite
 def noise(draw: Draw) -> attention.Backend:
     noise, seed = draw(st.sampled_from((1e-3, 0.25, 1.0))), draw(st.integers(0, 1 << 33))
     return attention.Noise(noise=noise, seed=seed)
@@ -261,6 +279,7 @@ BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
     "lazy": partial(keeping, lazy),
     "noise": noise,
     "caote": partial(keeping, caote),
+    "duo": partial(keeping, duo),
     "lessismore": lessismore,
     "kascade": kascade,
 }

@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 import attention
-from properties.backends import BACKENDS, Draw, least_room
+from properties.backends import BACKENDS, Draw, least_room, of_shape
 from properties.feeding import Shape, Text, text
 
 
@@ -121,7 +121,7 @@ def cases(
     # The simplest case of all always comes first; in a small run it would be most of it.
     seed = draw(st.integers(0, 999).filter(bool))
     return Case(
-        backend=chosen,
+        backend=of_shape(chosen, drawn.layers, drawn.Hkv),
         shape=drawn,
         forwards=columns(lengths, widths),
         steps=draw(st.integers(1, steps)),

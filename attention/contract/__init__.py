@@ -40,6 +40,7 @@ from attention.layers.layer import Layer as Layer
 from attention.layers.layer import Method as Method
 from attention.layers.layer import check_prompt as check_prompt
 from attention.layers.layer import fixed as fixed
+from attention.layers.layer import gather as gather
 from attention.layers.layer import row_lists as row_lists
 from attention.layers.paged import Paged as Paged
 from attention.layers.ring import Ring as Ring

@@ -68,15 +68,13 @@ class Rope:
         if cos.shape[-1] == self.frequencies:
             cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1)
         wide = accumulator(like.dtype)
-        return cos.to(wide).unsqueeze(1), sin.to(wide).unsqueeze(1)
+        cos, sin = (x.to(wide).unsqueeze(1).contiguous() for x in (cos, sin))
+        return cos, sin
 
     def table(self, below: int, like: Tensor) -> Turn:
         """cos and sin at all positions below this many, (positions, rotated part of D) each."""
-        key = ("every", below, like.dtype, like.device)
-        if key not in self._known:
-            cos, sin = self.angles(torch.arange(below, device=like.device)[None], like)
-            self._known[key] = cos[0, 0].contiguous(), sin[0, 0].contiguous()
-        return self._known[key]
+        cos, sin = self._once(self.angles, range(below), like, None)
+        return cos[0, 0], sin[0, 0]
 
     def turn(
         self, start: Tensor | range, end: Tensor | range, like: Tensor, below: int | None = None
@@ -98,20 +96,6 @@ class Rope:
         first, second = (s1 * c0 + c1 * s0).chunk(2, dim=-1)
         return c1 * c0 - s1 * s0, torch.cat((-first, second), dim=-1)
 
-    def turn_each(self, start: Tensor, below: int, end: range, like: Tensor) -> Turn:
-        """`turn` of few tokens to one position, looked up in a table that grows with `below`."""
-        return self._looked_up(lambda x, like: self.turn(x, end, like), end, start, below, like)
-
-    def _looked_up(self, make: Make, what: Hashable, at: Tensor, below: int, like: Tensor) -> Turn:
-        """What `make` gives at positions (B, N), all below `below`, from a table: (B, 1, N, n)."""
-        key = ("table", what, like.dtype, like.device)
-        if key not in self._known or len(self._known[key][0]) < below:
-            every = torch.arange(1 << max(below - 1, 1023).bit_length(), device=like.device)
-            cos, sin = make(every[None], like)
-            self._known[key] = cos[0, 0], sin[0, 0]
-        cos, sin = self._known[key]
-        return cos[at][:, None], sin[at][:, None]
-
     def _undoing(self, start: Tensor | range, like: Tensor) -> Turn:
         """The rotation from `start` to no rotation."""
         cos, sin = self.angles(start, like)
@@ -119,14 +103,18 @@ class Rope:
         return cos / size, -sin / size
 
     def _once(self, make: Make, at: Tensor | range, like: Tensor, below: int | None) -> Turn:
-        if not isinstance(at, range):
-            if below is None:
-                return make(at, like)
-            return self._looked_up(make, make.__name__, at, below, like)
-        key = (make.__name__, at, like.dtype, like.device)
-        if key not in self._known:
-            self._known[key] = make(at, like)
-        return self._known[key]
+        """What `make` gives at positions (B, N): a range's, and those below `below`, are stored."""
+        key = (make.__name__, at if isinstance(at, range) else "below", like.dtype, like.device)
+        if isinstance(at, range):
+            if key not in self._known:
+                self._known[key] = make(at, like)
+            return self._known[key]
+        if below is None:
+            return make(at, like)
+        if key not in self._known or self._known[key][0].shape[2] < below:
+            self._known[key] = make(range(1 << max(below - 1, 1023).bit_length()), like)
+        cos, sin = self._known[key]
+        return cos[0, 0, at][:, None], sin[0, 0, at][:, None]
 
 
 class Still:

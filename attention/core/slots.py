@@ -15,30 +15,20 @@ SMALLEST = 64
 
 
 class Slots:
-    """A tensor (B, H, C, ...) whose C doubles when tokens no longer fit.
-
-    Args:
-        rows: B.
-        heads: H, the heads that have states of their own (KV heads, or 1).
-        tail: shape of one slot.
-        fill: what an empty slot holds.
-        unit: tokens per slot (a page bound has many, a key has one).
-        multiple: C is kept a multiple of this, so that slots can be viewed as pages.
-        limit: C never exceeds this; None grows without end.
-    """
+    """A tensor (B, H, C, ...) whose C doubles when tokens no longer fit."""
 
     def __init__(
         self,
-        rows: int,
-        heads: int,
-        tail: Sequence[int] = (),
+        rows: int,  # B
+        heads: int,  # H, those that have states of their own (KV heads, or 1)
+        tail: Sequence[int] = (),  # shape of one slot
         *,
         dtype: torch.dtype,
         device: torch.device,
-        fill: float = 0.0,
-        unit: int = 1,
-        multiple: int = 1,
-        limit: int | None = None,
+        fill: float = 0.0,  # what an empty slot holds
+        unit: int = 1,  # tokens per slot (a page bound has many, a key has one)
+        multiple: int = 1,  # C is kept a multiple of this, so that slots can be viewed as pages
+        limit: int | None = None,  # C is doubled no further; None for no end
     ) -> None:
         self.fill, self.unit, self.multiple, self.limit = fill, unit, multiple, limit
         # Tokens to which rows will grow, where that is known: C is doubled no further.

@@ -19,11 +19,7 @@ X = TypeVar("X")
 
 
 class Occupancy:
-    """How many slots of each row hold a token, from the first on, (B,); see `Step.occupancy`.
-
-    Attributes:
-        most: the most that a row holds.
-    """
+    """How many slots of each row hold a token, from the first on, (B,), and the `most` of these."""
 
     def __init__(self, counts: Counts, device: torch.device) -> None:
         self.counts, self.device = counts, device
@@ -58,23 +54,15 @@ class Occupancy:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """Rows that are cut together.
+    """Rows that are cut together."""
 
-    Attributes:
-        rows: which, (R,).
-        size: tokens that each holds, S.
-        most: tokens that each keeps.
-        window: newest tokens whose queries give the scores.
-        queries: these among all remembered, as in `Slots.flat`, oldest first, (R, Hq * window).
-        spared: first tokens of each that stay, (R,).
-    """
-
-    rows: Counts
-    size: int
-    most: int
-    window: int
+    rows: Counts  # (R,)
+    size: int  # tokens that each holds, S
+    most: int  # tokens that each keeps
+    window: int  # newest tokens whose queries give the scores
+    # These among all remembered, as in `Slots.flat`, oldest first, (R, Hq * window).
     queries: Counts
-    spared: Counts
+    spared: Counts  # first tokens of each that stay, (R,)
 
     def inputs(self, places: int) -> Counts:
         """Rows, spared tokens, number of the row in the cut and queries of P `places`, P each.
@@ -113,7 +101,7 @@ class Step:
         prompt: Counts | None = None,
         whole: Counts | None = None,
     ) -> None:
-        self.T, self.device = T, device
+        self.rows, self.T, self.device = len(past), T, device  # B rows
         self.decode, behind = T == 1 and bool(past.any()), np.zeros_like(new)
         if whole is not None:
             behind = np.maximum(past + new - np.maximum(whole, past), 0)
@@ -132,11 +120,6 @@ class Step:
         self.padded = bool((new < T).any())
         self.handed: tuple[Hashable, Any] | None = None
         self._memos: dict[Hashable, Any] = {}
-
-    @property
-    def rows(self) -> int:
-        """B."""
-        return len(self.past)
 
     def decodes(self, exact_until: float) -> bool:
         """Whether tokens of a longer forward must be read as decode queries, one by one."""
@@ -175,7 +158,7 @@ class Step:
         return devices.put(counts, self.device)
 
     def inputs(self, cut: Cut) -> Tensor:
-        """What `Layer.shorten` needs of a cut, on the device."""
+        """What `Layer.shorten_together` needs of a cut, on the device."""
         return self.memo(cut, lambda: self.tensor(cut.inputs(len(cut.rows))))
 
     @property
@@ -187,11 +170,6 @@ class Step:
     def seen_tokens(self) -> Tensor:
         """`seen` on the device, (B,)."""
         return self.memo("seen", lambda: self.past_tokens + self.tensor(self.new))
-
-    def first(self, H: int, capacity: int) -> Tensor:
-        """Index (B*H,) into `Slots.flat` of the first slot of each row and head."""
-        sets = self.rows * H
-        return self.memo(("first", H, capacity), lambda: self.tensor(np.arange(sets) * capacity))
 
     def flat(self, slot: Counts, H: int, capacity: int, key: Hashable) -> Tensor:
         """Index (B*H,) into `Slots.flat` of one slot per row, the same in all H heads."""
@@ -238,12 +216,8 @@ class Step:
 
     def positions(self) -> Tensor:
         """Position of each column's token, (B, T); before the past for padding."""
-
-        def make() -> Tensor:
-            first = self.tensor(self.past + self.new - self.T)[:, None]
-            return first + torch.arange(self.T, device=self.device)
-
-        return self.memo("positions", make)
+        first, columns = self.past + self.new - self.T, torch.arange(self.T, device=self.device)
+        return self.memo("positions", lambda: self.tensor(first)[:, None] + columns)
 
     def join(self, stored: Tensor | None, counts: Counts, new: Tensor, fill: float = 0.0) -> Tensor:
         """The slots that rows store, counts[r] each, and their real new tokens, without gaps.
@@ -287,12 +261,9 @@ class DeviceStep(Step):
 
     def __init__(self, past: Tensor, known: dict[Hashable, Any] | None = None) -> None:
         self.T, self.decode, self.padded, self.device = 1, True, False, past.device
+        self.rows = len(past)
         past = past.long()
         self._memos = {"past": past, "seen": past + 1, **(known or {})}
-
-    @property
-    def rows(self) -> int:
-        return len(self.past_tokens)
 
     def tensor(self, counts: object) -> NoReturn:  # noqa: ARG002
         raise HostNumber("step.tensor, a copy of host numbers")

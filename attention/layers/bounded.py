@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
@@ -38,6 +39,14 @@ class Bounded(Layer):
         self.memories.append(memory)
         self.per_slot.append(memory)
         return memory
+
+    def incoming(self, k: Tensor, v: Tensor, step: Step) -> tuple[tuple[Slots, Tensor], ...]:
+        """Slots, and what the new tokens bring to them, (B, Hkv, T, ...)."""
+        Hkv = k.shape[1]
+        position = step.memo(
+            ("arriving", Hkv), lambda: step.positions()[:, None].to(torch.int32).repeat(1, Hkv, 1)
+        )
+        return (self.k, k), (self.v, v), (self.position, position)
 
     def least_room(self) -> int:
         """The fewest tokens of the budget, in addition to a prompt, that the method needs."""

@@ -41,6 +41,7 @@ class Compressing(Bounded):
         self.queries = self.slots("queries", (geometry.D,), heads=geometry.Hq, limit=observers)
         self.stored_tokens: Counts = np.zeros(geometry.B, dtype=np.int64)
         self.last_read = self.stored_tokens
+        self.counted |= {"stored_tokens": 0, "last_read": 0}
 
     @abstractmethod
     def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:
@@ -114,7 +115,8 @@ class Compressing(Bounded):
         if probs is not None:
             self.learn(probs, step)
         for cut in self.settle(step):
-            self.before |= zip(cut.rows.tolist(), self.shorten(cut, step.inputs(cut)), strict=True)
+            (before,) = self.shorten_together(cut, step.inputs(cut), [self])
+            self.before |= zip(cut.rows.tolist(), before, strict=True)
         return out
 
     def step(
@@ -155,9 +157,8 @@ class Compressing(Bounded):
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.check_prompts(step)
         self.append(q * scaling, k, v, step)
-        keys, values = (
-            x.data[:, :, : int((self.stored_tokens + step.new).max())] for x in (self.k, self.v)
-        )
+        most = int((self.stored_tokens + step.new).max())
+        keys, values = (x.data[:, :, :most] for x in (self.k, self.v))
         square = not self.stored_tokens.any() and not step.padded
         last = step.last_visible(self.stored_tokens, "compressing")
         out = dense(q, keys, values, scaling, last, square, self.geometry.sink_logits)
@@ -166,7 +167,7 @@ class Compressing(Bounded):
         self.stored_tokens, self.before = self.stored_tokens + step.new, {}
         for r in np.flatnonzero(self.stored_tokens >= self.limit):
             for cut in self.due(np.array([r]), step):
-                self.shorten(cut, step.inputs(cut))
+                self.shorten_together(cut, step.inputs(cut), [self])
         self.trim()
         return out
 
@@ -178,20 +179,12 @@ class Compressing(Bounded):
     def append(self, q: Tensor, k: Tensor, v: Tensor, step: Step) -> None:
         """Write the new tokens of each row behind those held, and remember their scaled queries."""
         most = int((self.stored_tokens + step.new).max())
-        if self.k.capacity < most:
-            for slots in self.per_slot:
-                slots.fit(most)
+        for slots in self.per_slot:
+            slots.fit(most)
         self.queries.fit(self.observers)
-        Hkv = k.shape[1]
-
-        def positions() -> Tensor:
-            every = step.positions()[:, None].to(torch.int32)
-            return every.expand(-1, Hkv, -1).contiguous()
-
-        position = step.memo(("arriving", Hkv), positions)
-        arriving = ((self.k, k), (self.v, v), (self.position, position), *self.remembered(step))
+        arriving = (*self.incoming(k, v, step), *self.remembered(step))
         if step.decode:
-            behind = step.flat(self.stored_tokens, Hkv, self.k.capacity, "compressing")
+            behind = step.flat(self.stored_tokens, k.shape[1], self.k.capacity, "compressing")
             self.geometry.engine.put(arriving, behind)
         else:
             for slots, new in arriving:
@@ -221,8 +214,9 @@ class Compressing(Bounded):
             self.stored_tokens[cut.rows] = cut.most
         return cuts
 
-    def shorten(self, cut: Cut, inputs: Tensor) -> Tensor:
-        return self.keep(cut, inputs, self.worth(cut, inputs))
+    def shorten_together(self, cut: Cut, inputs: Tensor, layers: Sequence[Layer]) -> list[Tensor]:
+        own = [layer for layer in layers if isinstance(layer, Compressing)]
+        return [layer.keep(cut, inputs, layer.worth(cut, inputs)) for layer in own]
 
     def worth(self, cut: Cut, inputs: Tensor) -> Tensor:
         """What slots of P rows are worth that are to be cut, (P, Hkv, S)."""
@@ -272,25 +266,12 @@ class Compressing(Bounded):
 
     def select(self, index: Tensor) -> None:
         super().select(index)
-        rows = index.cpu().numpy()
-        self.stored_tokens, self.last_read = self.stored_tokens[rows], self.last_read[rows]
-        before, every = self.before, enumerate(rows.tolist())
+        before, every = self.before, enumerate(index.tolist())
         self.before = {r: before[old].clone() for r, old in every if old in before}
 
     def replace(self, rows: Tensor, source: Layer, source_rows: Tensor) -> None:
         super().replace(rows, source, source_rows)
-        assert isinstance(source, Compressing)
-        self._count(rows, source.stored_tokens[source_rows.cpu().numpy()])
-
-    def clear(self, rows: Tensor) -> None:
-        super().clear(rows)
-        self._count(rows, 0)
-
-    def _count(self, rows: Tensor, stored_tokens: Counts | int) -> None:
-        """Rows store so many tokens from now on, of which no query has read one."""
-        index = rows.cpu().numpy()
-        self.stored_tokens, self.last_read = self.stored_tokens.copy(), self.last_read.copy()
-        self.stored_tokens[index], self.last_read[index] = stored_tokens, 0
+        self.renumber("last_read", rows, 0)  # no query has read from here
 
     # Accounting: what is held depends on where prompts were cut, not on lengths alone
 

@@ -15,7 +15,7 @@ from attention.core.slots import Slots
 from attention.core.step import Counts, DeviceStep, Step
 from attention.engines import QKV, gpu
 from attention.layers.bounded import Bounded
-from attention.layers.layer import Geometry, Method, fixed, row_lists
+from attention.layers.layer import Geometry, Method, fixed, gather, row_lists
 
 
 class Evicting(Bounded):
@@ -83,21 +83,13 @@ class Evicting(Bounded):
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.check(step)
-        Hkv = self.geometry.Hkv
-        S = min(step.longest, self.limit)
-        if self.k.capacity < S:
-            for slots in self.per_slot:
-                slots.fit(S)
-        g, occupancy = self.geometry, step.occupancy(self.limit)
-        at = step.first(Hkv, self.k.capacity) + self.next.data.view(-1)
-        arrived = step.memo(
-            "arrived", lambda: step.tensor(step.past.repeat(Hkv)).to(torch.int32).view(-1, Hkv, 1)
-        )
-        forgotten = [(slots, None) for slots in self.memories]
-        arriving = ((self.k, k), (self.v, v), (self.position, arrived), *forgotten)
-        g.engine.put(arriving, at)
-        keys, values = (_first(slots.data, S) for slots in (self.k, self.v))
-        qkv = QKV(group(q, Hkv, scaling), keys, values, g.sink_logits)
+        g, S, occupancy = self.geometry, min(step.longest, self.limit), step.occupancy(self.limit)
+        for slots in self.per_slot:
+            slots.fit(S)
+        first = step.flat(np.zeros_like(step.past), g.Hkv, self.k.capacity, "first")
+        arriving = (*self.incoming(k, v, step), *((slots, None) for slots in self.memories))
+        g.engine.put(arriving, first + self.next.data.view(-1))
+        qkv = QKV(group(q, g.Hkv, scaling), self.k.data, self.v.data, g.sink_logits)
         if self.summed is not None:
             out = g.engine.attend_with_mass(qkv, occupancy, self.summed.data)
         else:
@@ -171,7 +163,7 @@ class Evicting(Bounded):
     def loser(self, S: int, step: Step) -> Tensor:
         """The slot the next token overwrites, (B, Hkv, 1)."""
         lost = self.geometry.engine.lowest(
-            self.kept_or(self.worth(S, step), step), _first(self.position.data, S), self.stays(step)
+            self.kept_or(self.worth(S, step), step), self.position.data[:, :, :S], self.stays(step)
         )
         if step.memo(("all full", self.limit), lambda: bool((step.seen >= self.limit).all())):
             return lost
@@ -181,46 +173,34 @@ class Evicting(Bounded):
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.check_prompts(step)
-        stored_tokens = self.kept(step.past)
+        stored_tokens, sinks = self.kept(step.past), self.geometry.sink_logits
         self.lay_out(k, v, stored_tokens, step)
-        total: Counts = stored_tokens + step.new
         keys, values = self.k.data, self.v.data
         last = step.last_visible(stored_tokens, "evicting")
-        sink_logits = self.geometry.sink_logits
         square = not stored_tokens.any() and not step.padded
         if type(self).learn is Evicting.learn:
-            out = dense(q, keys, values, scaling, last, square, sink_logits=sink_logits)
+            out = dense(q, keys, values, scaling, last, square, sinks)
         else:
             out, mass = self.geometry.engine.dense_with_mass(
-                q, keys, values, scaling, last, square, self.counts(step), sink_logits=sink_logits
+                q, keys, values, scaling, last, square, self.counts(step), sink_logits=sinks
             )
             self.learn(mass, step)
-        self.cut(total, step)
+        self.cut(stored_tokens + step.new, step)
         return out
 
     def lay_out(self, k: Tensor, v: Tensor, stored_tokens: Counts, step: Step) -> None:
         """Put what is held in order of age and the new tokens behind it, beyond the budget."""
         most = int(stored_tokens.max())
-        order = self.by_age(most) if most else None
-        new = step.past_tokens[:, None] - step.tensor(step.T - step.new)[:, None]
-        position = (new + torch.arange(step.T, device=step.device)).to(torch.int32)
-        arriving = {"k": k, "v": v, "position": position[:, None].expand(-1, self.geometry.Hkv, -1)}
-        for name, slots in self.state.items():
-            if slots is self.next:
-                continue
-            old = None if order is None else _gather(slots.data, order)
-            fresh = arriving.get(name)
-            if fresh is None:
-                shape = (*slots.data.shape[:2], step.T, *slots.data.shape[3:])
-                fresh = slots.data.new_full(shape, slots.fill)
-            slots.data = step.join(old, stored_tokens, fresh, slots.fill)
-
-    def by_age(self, most: int) -> Tensor:
-        """Slots of the tokens kept, oldest first, (B, Hkv, most)."""
-        position = self.position.data
-        slot = torch.arange(position.shape[2], device=position.device)
+        position, slot = self.position.data, torch.arange(self.k.capacity, device=step.device)
         gone = (slot == self.next.data) | (position < 0)
-        return position.masked_fill(gone, torch.iinfo(torch.int32).max).argsort(-1)[:, :, :most]
+        # Kept slots, oldest first.
+        order = position.masked_fill(gone, torch.iinfo(torch.int32).max).argsort(-1)[:, :, :most]
+        arriving = (*self.incoming(k, v, step), *((slots, None) for slots in self.memories))
+        for slots, new in arriving:
+            if new is None:
+                shape = (*slots.data.shape[:2], step.T, *slots.data.shape[3:])
+                new = slots.data.new_full(shape, slots.fill)
+            slots.data = step.join(gather(slots.data, order), stored_tokens, new, slots.fill)
 
     def cut(self, counts: Counts, step: Step) -> None:
         """Keep budget - 1 of the tokens laid out and return to the slots of the budget."""
@@ -239,7 +219,7 @@ class Evicting(Bounded):
             # Kept slots in order of age; in rows below the budget the empty ones end up last.
             index = order[:, :, :most].sort(dim=-1).values
             for slots in self.per_slot:
-                slots.data = _gather(slots.data, index)
+                slots.data = gather(slots.data, index)
         for slots in self.per_slot:
             data = slots.data
             slots.resize(0)
@@ -262,15 +242,3 @@ class Evicting(Bounded):
     def read_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
         position = self.position.data[row].long()
         return row_lists(position, position >= 0)
-
-
-def _first(x: Tensor, S: int) -> Tensor:
-    """The first S slots of (B, H, C, ...); x itself where there are no more."""
-    return x if x.shape[2] == S else x[:, :, :S]
-
-
-def _gather(x: Tensor, index: Tensor) -> Tensor:
-    """Slots `index` (B, H, N) of (B, H, C, ...)."""
-    tail = x.shape[3:]
-    wide = index.reshape(*index.shape, *([1] * len(tail))).expand(*index.shape, *tail)
-    return x.gather(2, wide)

@@ -26,32 +26,24 @@ from attention.layers import rehearsal
 
 @dataclass(frozen=True)
 class Geometry:
-    """What a layer must know about its model.
+    """What a layer must know about its model."""
 
-    Args:
-        method: name of the backend, for messages.
-        index: number of the layer.
-        B: rows at first; selecting rows changes them.
-        model_window: tokens a query sees, where the model itself slides; None elsewhere.
-        windows: the same of every layer of the model that holds keys.
-        sink_logits: the model's own further logits in each softmax, (Hq,); None in most models.
-            They take their share of the probability, in what a method learns too.
-        engine: what decode queries read keys and values with.
-    """
-
-    method: str
-    index: int
-    B: int
+    method: str  # name of the backend, for messages
+    index: int  # number of the layer
+    B: int  # rows at first; selecting rows changes them
     Hq: int
     Hkv: int
     D: int
     dtype: torch.dtype
     device: torch.device
     rope: Rope
-    model_window: int | None = None
+    model_window: int | None = None  # tokens a query sees, where the model itself slides
+    # The model's own further logits in each softmax, (Hq,); None in most models. They take their
+    # share of the probability, in what a method learns too.
     sink_logits: Tensor | None = field(default=None, compare=False, repr=False)
+    # What decode queries read keys and values with.
     engine: Engine = field(default=Engine(), compare=False)
-    windows: tuple[int | None, ...] = ()
+    windows: tuple[int | None, ...] = ()  # `model_window` of all layers that hold keys
 
     def __deepcopy__(self, memo: object) -> Geometry:
         return self  # frozen, and the model's tensors and modules are not ours to copy
@@ -115,19 +107,15 @@ class Layer(ABC):
     """
 
     is_compileable = False  # asked by transformers of each layer of a cache
-    # Whether every token a row has seen is held, so that `tokens` can answer.
-    keeps_all = False
-    # Whether `crop` is exact for any row, however long it is.
-    rewindable = False
-    # Whether all layers are cut behind the last one, and hold prompts whole until then.
-    cut_together = False
+    keeps_all = False  # every token a row has seen is held, so that `tokens` can answer
+    rewindable = False  # `crop` is exact for any row, however long it is
+    cut_together = False  # all layers are cut behind the last one, and hold prompts until then
     # Whether `step` does what `decode` does in this very class by kernels: a subclass must say so
     # again. In others it calls their hooks, where its base class has any.
     on_device = False
     # What layers of one class and backend differ in, where they do not all keep and read alike.
     variety: Hashable = None
-    # Whether decode queries read everything, as in dense layers, whatever the budget is.
-    reads_all = False
+    reads_all = False  # decode queries read everything, as in dense layers, whatever the budget is
     # Tokens seen up to which decode queries and prompts are read alike; `Backend.build` sets it.
     exact_until: float = math.inf
 
@@ -135,12 +123,12 @@ class Layer(ABC):
         self.geometry, self.budget = geometry, backend.budget
         self.key_heads = geometry.Hkv  # of the model, which `geometry` may have more of
         self.state: dict[str, Slots] = {}
-        # What the last `step` left on the device, for `settle`.
-        self.traces: tuple[Tensor, ...] = ()
+        # Attributes that have a number of each row, (B,), and what an empty row has.
+        self.counted: dict[str, int] = {}
+        self.traces: tuple[Tensor, ...] = ()  # what the last `step` left on the device
         # Positions that rows stored before the last step cut them, (Hkv, S), by row.
         self.before: dict[int, Tensor] = {}
-        # Where the state lies, while it lies where captured steps look for it.
-        self.store: gpu.Store | None = None
+        self.store: gpu.Store | None = None  # where captured steps look for the state
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"store": None}  # of a copy, which lies elsewhere
@@ -264,16 +252,12 @@ class Layer(ABC):
     def trim(self) -> None:  # noqa: B027
         """Free the memory of what a prompt had more than the budget."""
 
-    def shorten(self, cut: Cut, inputs: Tensor) -> Tensor:
-        """Cut P rows on the device; their positions before, (P, Hkv, S).
+    def shorten_together(self, cut: Cut, inputs: Tensor, layers: Sequence[Layer]) -> list[Tensor]:
+        """Cut P rows of layers, of which this is the first; positions before, (P, Hkv, S) each.
 
         `inputs` are `cut.inputs` of P places; of `cut` itself nothing is read that differs by row.
         """
         raise NotImplementedError(self.geometry.method)
-
-    def shorten_together(self, cut: Cut, inputs: Tensor, layers: Sequence[Layer]) -> list[Tensor]:
-        """`shorten` of several layers, of which this is the first."""
-        return [layer.shorten(cut, inputs) for layer in layers]
 
     def close(self, step: Step) -> Sequence[Cut]:  # noqa: ARG002
         """Rows to be cut once all layers have run with lengths of the host; they count as cut."""
@@ -327,16 +311,28 @@ class Layer(ABC):
         """Keep, reorder or repeat rows."""
         for slots in self.state.values():
             slots.select(index)
+        for name in self.counted:
+            setattr(self, name, getattr(self, name)[index.cpu().numpy()])
 
     def replace(self, rows: Tensor, source: Layer, source_rows: Tensor) -> None:
         """Rows become copies of another layer's rows."""
         for name, slots in self.state.items():
             slots.replace(rows, source.state[name], source_rows)
+        for name in self.counted:
+            self.renumber(name, rows, getattr(source, name)[source_rows.cpu().numpy()])
 
     def clear(self, rows: Tensor) -> None:
         """Empty these rows."""
         for slots in self.state.values():
             slots.clear(rows)
+        for name, empty in self.counted.items():
+            self.renumber(name, rows, empty)
+
+    def renumber(self, name: str, rows: Tensor, values: Counts | int) -> None:
+        """Give rows other numbers, in a new array: others may hold the old one."""
+        counts = getattr(self, name).copy()
+        counts[rows.cpu().numpy()] = values
+        setattr(self, name, counts)
 
     def copied(self, index: Tensor) -> Self:
         """A copy of rows `index` alone, in this order; it shares no memory with this layer."""
@@ -476,6 +472,11 @@ class KeepAll(Layer):
 def fixed(*state: Slots) -> list[Tensor]:
     """The memory of what is reserved, of all rows."""
     return [slots.fixed for slots in state if slots.fixed is not None]
+
+
+def gather(x: Tensor, index: Tensor) -> Tensor:
+    """Slots `index` (B, 1 or H, N) of (B, H, C, ...)."""
+    return x.take_along_dim(index.view(*index.shape, *(1 for _ in x.shape[3:])), dim=2)
 
 
 def row_lists(positions: Tensor, live: Tensor) -> Tensor:

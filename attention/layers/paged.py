@@ -66,7 +66,7 @@ class Paged(Selecting):
 
     def notice(self, k: Tensor, step: Step) -> None:
         if isinstance(step, DeviceStep):
-            self.renew(step)
+            self.renew(torch.arange(step.rows, device=step.device), step.seen_tokens)
             return
         self.summaries.fit(step.longest)
         single = self.alone(k) if step.decode else None
@@ -78,16 +78,14 @@ class Paged(Selecting):
         begun = step.memo(("begun", self.page), lambda: self.begun(step))
         self.geometry.engine.raise_to(self.summaries, at, single, begun)
 
-    def renew(self, step: DeviceStep) -> None:
-        """Compute the summary of each row's last page, all lengths being on the device."""
-        past, (R, H, _, D) = step.past_tokens[:, None], self.k.data.shape
-        k = self.k.data.view(R, H, -1, self.page, D)
-        number = (past // self.page)[..., None, None]
-        keys = k.gather(2, number[..., None].expand(-1, H, 1, self.page, D))
-        mask = torch.arange(self.page, device=k.device) <= past % self.page
-        summary = self.summary(keys, mask[:, None, None, :, None])
-        known = self.summaries.data
-        known.scatter_(2, number.expand_as(summary), summary.to(known.dtype))
+    def renew(self, rows: Tensor, seen: Tensor) -> None:
+        """Compute the summary of the last page of rows that have seen so many tokens, (N,) each."""
+        k, last = self.k.data, seen - 1
+        pages = k.view(*k.shape[:2], -1, self.page, k.shape[3])
+        keys = pages[rows, :, last // self.page][:, :, None]
+        mask = torch.arange(self.page, device=k.device) <= last[:, None] % self.page
+        summary = self.summary(keys, mask[:, None, None, :, None])[:, :, 0]
+        self.summaries.data[rows, :, last // self.page] = summary.to(self.summaries.data.dtype)
 
     def table(
         self, q: Tensor, step: DeviceStep, counts: gpu.DeviceCounts | None = None
@@ -141,16 +139,8 @@ class Paged(Selecting):
 
     def crop(self, rows: Counts, seen: Counts) -> None:
         """Forget all but the first seen[i] tokens of row rows[i], in the summaries too."""
-        cut = seen % self.page > 0
-        device, D = self.geometry.device, self.geometry.D
-        row, page, rest = (
-            torch.as_tensor(x[cut], device=device)
-            for x in (rows, seen // self.page, seen % self.page)
-        )
-        keys = self.k.data.view(len(self.k.data), -1, self.k.capacity // self.page, self.page, D)
-        mask = torch.arange(self.page, device=device) < rest[:, None]
-        summaries = self.summary(keys[row, :, page][:, :, None], mask[:, None, None, :, None])
-        self.summaries.data[row, :, page] = summaries[:, :, 0].to(self.summaries.data.dtype)
+        cut, device = seen % self.page > 0, self.geometry.device
+        self.renew(*(torch.as_tensor(x[cut], device=device) for x in (rows, seen)))
 
     def reads(self, seen: Counts) -> Counts:
         pages = self.pages(seen)

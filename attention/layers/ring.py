@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from attention.core.kernels import dense, group
+from attention.core.slots import Slots
 from attention.core.step import Counts, Step
 from attention.engines import QKV
-from attention.layers.layer import Geometry, Layer, Method
+from attention.layers.layer import Geometry, Layer, Method, gather
 
 
 class Ring(Layer):
@@ -26,11 +29,13 @@ class Ring(Layer):
         super().__init__(geometry, backend)
         self.limit = limit
         # What layers share that keep the same tokens.
-        self.kind = type(self), limit
+        self.kind: tuple[Hashable, ...] = type(self), limit
         self.sinks: Counts = np.full(geometry.B, sinks)  # of each row
-        self.least_sinks = sinks
+        self.counted["sinks"] = sinks
         self.k = self.slots("k", (geometry.D,), limit=limit)
         self.v = self.slots("v", (geometry.D,), limit=limit)
+        # What is remembered of the token in each slot; a new one starts with what is empty.
+        self.memories: list[Slots] = []
 
     def slot_of(self, position: Counts) -> Counts:
         """Slot of each position, for the newest tokens and the sinks."""
@@ -55,11 +60,12 @@ class Ring(Layer):
     def write(self, k: Tensor, v: Tensor, step: Step) -> None:
         """Put the token of a decode step into its slot."""
         most, Hkv = step.occupancy(self.limit).most, self.geometry.Hkv
-        self.k.fit(most)
-        self.v.fit(most)
+        arriving = ((self.k, k), (self.v, v), *((slots, None) for slots in self.memories))
+        for slots, _ in arriving:
+            slots.fit(most)
         here = step.memo(("slot", self.kind), lambda: self.slot_of(step.past))
         at = step.flat(here, Hkv, self.k.capacity, self.kind)
-        self.geometry.engine.put(((self.k, k), (self.v, v)), at)
+        self.geometry.engine.put(arriving, at)
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         counts, g = np.minimum(step.past, self.limit), self.geometry
@@ -74,17 +80,19 @@ class Ring(Layer):
 
     def join(self, stored: Tensor, new: Tensor, counts: Counts, step: Step) -> Tensor:
         """Everything held, `counts` tokens of each row, and the new tokens, oldest first."""
-        if not counts.any():
-            return step.join(None, counts, new)
-
-        def slots() -> Tensor:
-            before = self.held_positions(step.past, self.sinks)
-            return step.tensor(self.slot_of(np.maximum(before, 0)))
-
-        return step.join(_pick(stored, step.memo(("held", self.kind), slots)), counts, new)
+        before = self.held_positions(step.past, self.sinks)
+        index = step.memo(
+            ("held", self.kind), lambda: step.tensor(self.slot_of(before.clip(0)))[:, None]
+        )
+        return step.join(gather(stored, index), counts, new)
 
     def cut(self, keys: Tensor, values: Tensor, counts: Counts, step: Step) -> None:
         """Of all tokens, oldest first, store the sinks and the newest in their slots."""
+        self.keep_newest(self.k, keys, counts, step)
+        self.keep_newest(self.v, values, counts, step)
+
+    def keep_newest(self, slots: Slots, tokens: Tensor, counts: Counts, step: Step) -> None:
+        """`cut` of what is in these slots, (B, Hkv, n, ...)."""
         most = min(step.longest, self.limit)
 
         def source() -> Tensor:
@@ -93,31 +101,12 @@ class Ring(Layer):
             shift = np.where(after < self.sinks[:, None], 0, (step.past - counts)[:, None])
             index = np.zeros((step.rows, most), dtype=np.int64)
             rows, places = np.nonzero(after >= 0)
-            slots = self.slot_of(np.maximum(after, 0))
+            slots = self.slot_of(after.clip(0))
             index[rows, slots[rows, places]] = (after - shift)[rows, places]
-            return step.tensor(index)
+            return step.tensor(index)[:, None]
 
-        index = step.memo(("cut", self.kind), source)
-        for slots, tokens in ((self.k, keys), (self.v, values)):
-            slots.fit(most)
-            slots.data[:, :, :most] = _pick(tokens, index)
-
-    # Rows
-
-    def select(self, index: Tensor) -> None:
-        super().select(index)
-        self.sinks = self.sinks[index.cpu().numpy()]
-
-    def replace(self, rows: Tensor, source: Layer, source_rows: Tensor) -> None:
-        super().replace(rows, source, source_rows)
-        assert isinstance(source, Ring)
-        self.sinks = self.sinks.copy()
-        self.sinks[rows.cpu().numpy()] = source.sinks[source_rows.cpu().numpy()]
-
-    def clear(self, rows: Tensor) -> None:
-        super().clear(rows)
-        self.sinks = self.sinks.copy()
-        self.sinks[rows.cpu().numpy()] = self.least_sinks
+        slots.fit(most)
+        slots.data[:, :, :most] = gather(tokens, step.memo(("cut", self.kind), source))
 
     # Accounting
 
@@ -127,8 +116,3 @@ class Ring(Layer):
     def kept_positions(self, row: int, seen: int) -> Tensor:
         positions = self.held_positions(np.array([seen]), self.sinks[[row]])[0]
         return torch.from_numpy(positions).to(self.geometry.device).expand(self.geometry.Hkv, -1)
-
-
-def _pick(x: Tensor, index: Tensor) -> Tensor:
-    """Slots `index` (B, N) of each row of (B, H, C, D), the same in all heads."""
-    return x.take_along_dim(index[:, None, :, None], dim=2)

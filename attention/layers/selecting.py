@@ -21,23 +21,23 @@ from attention.layers.layer import Geometry, KeepAll, Layer, Method, row_lists
 
 @dataclass(frozen=True)
 class Choice:
-    """Pages one decode query reads.
+    """Pages one decode query reads."""
 
-    Attributes:
-        pages: page numbers, each at most once, (B, H, U); H is 1, Hkv or Hq: one set per layer, KV
-            head or query head.
-        live: False where an entry only fills up the row, (B, H, U).
-        counts: tokens on each page, where a method knows them already, (B, H, U).
-    """
-
+    # Page numbers, each at most once, (B, H, U); H is 1, Hkv or Hq: one set per layer, KV head or
+    # query head.
     pages: Tensor
-    live: Tensor
-    counts: Tensor | None = None
+    live: Tensor  # False where an entry only fills up the row, (B, H, U)
+    counts: Tensor | None = None  # tokens on each page, where a method knows them, (B, H, U)
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Choice:
         """All of it, changed alike."""
         counts = None if self.counts is None else change(self.counts)
         return Choice(change(self.pages), change(self.live), counts)
+
+    def mask(self, pages: int) -> Tensor:
+        """Which of so many pages are read, (B, H, pages)."""
+        hit = self.live.new_zeros((*self.pages.shape[:2], pages), dtype=torch.int8)
+        return hit.scatter_add_(2, self.pages, self.live.to(torch.int8)) > 0
 
 
 class Choosing(Layer):
@@ -45,6 +45,7 @@ class Choosing(Layer):
 
     page: int
     _chosen: Choice | None = None
+    longest_then = 0  # tokens of the longest row when pages were chosen
 
     @property
     def chosen(self) -> Choice | None:
@@ -67,8 +68,8 @@ class Choosing(Layer):
         if chosen is not None:
             self.chosen = chosen.each(lambda x: x.index_select(0, index))
 
-    def settle(self, step: Step) -> tuple[()]:  # noqa: ARG002
-        self._chosen = None
+    def settle(self, step: Step) -> tuple[()]:
+        self._chosen, self.longest_then = None, step.longest
         return ()
 
 
@@ -90,7 +91,8 @@ class Selecting(Choosing, KeepAll):
     def __init__(self, geometry: Geometry, backend: Method, page: int = 1) -> None:
         super().__init__(geometry, backend, page)
         self.page, self.quota = page, (self.budget or 0) // page
-        self.pages_then = 0  # pages of the longest row when they were chosen
+        # What a choice can be handed on between: layers of equal pages and heads.
+        self._sets = page, geometry.Hq, geometry.Hkv
 
     @abstractmethod
     def choose(self, q: Tensor, step: Step) -> Choice:
@@ -99,11 +101,6 @@ class Selecting(Choosing, KeepAll):
         Args:
             q: (B, Hkv, G, D), scaled.
         """
-
-    @property
-    def _sets(self) -> tuple[int, int, int]:
-        """What a choice can be handed on between: layers of equal pages and heads."""
-        return self.page, self.geometry.Hq, self.geometry.Hkv
 
     def hand_on(self, choice: object, step: Step | gpu.DeviceCounts) -> None:
         """Let the `Reading` layers behind this one, in this forward, read what it chose."""
@@ -128,12 +125,8 @@ class Selecting(Choosing, KeepAll):
         """Pages begun, (B,)."""
         return -(-seen // self.page)
 
-    def begun_pages(self, step: Step) -> int:
-        """Pages of the longest row."""
-        return -(-step.longest // self.page)
-
     def dense(self, step: Step) -> bool:
-        return self.begun_pages(step) <= self.quota
+        return step.longest <= self.quota * self.page
 
     def check(self, step: Step) -> None:
         self.spend(step.longest if self.dense(step) else self.quota * self.page)
@@ -148,11 +141,9 @@ class Selecting(Choosing, KeepAll):
             return gpu.join_splits(counts, splits)
         answer = self.answered if self.hooked else self.selected
         table, read = answer(q, k, v, scaling, counts)
-        if table is None or read is None:
-            return gpu.attend(counts, self.store, q, k, v, scaling)
-        if self.hands_on:
+        if table is not None and self.hands_on:
             self.hand_on((table, read), counts)
-        if self.reads_all:
+        if table is None or read is None or self.reads_all:
             return gpu.attend(counts, self.store, q, k, v, scaling)
         self.traces = table, read
         store = replace(self.store, place=self.place)
@@ -212,10 +203,6 @@ class Selecting(Choosing, KeepAll):
         self.notice(self.k.data[:, :, :1], step)
         self.table(self.k.data.new_zeros(step.rows, g.Hkv, g.G, g.D), step)
 
-    def settle(self, step: Step) -> tuple[()]:
-        self._chosen, self.pages_then = None, self.begun_pages(step)
-        return ()
-
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         g = self.geometry
         self.append(k, v, step)
@@ -232,7 +219,7 @@ class Selecting(Choosing, KeepAll):
             return self.attend_all(q, scaling, step)
         if choice.pages.shape[1] == 1:
             choice = choice.each(lambda x: x.expand(-1, g.Hkv, -1))
-        self.chosen, self.pages_then = choice, self.begun_pages(step)
+        self.chosen, self.longest_then = choice, step.longest
         self.spend(choice.pages.shape[2] * self.page)
         # G query heads share a KV head's set, or each has its own.
         query = scaled.view(step.rows, choice.pages.shape[1], -1, g.D)
@@ -252,24 +239,26 @@ class Selecting(Choosing, KeepAll):
         filled = (seen[:, None, None] - choice.pages * self.page).clamp_(0, self.page)
         return filled * choice.live
 
+    def read_pages(self, chosen: Choice, longest: int) -> Tensor:
+        """Which pages a choice reads of rows of at most so many tokens, (B, H, P)."""
+        # A row replaced since the choice may have been longer than all that are left.
+        return chosen.mask(-(-max(self.longest_then, longest) // self.page))
+
     def measured(self, seen: Counts) -> Tensor | None:
         by_length = type(self).reads is not Selecting.reads
         if by_length and self.traces and self.traces[0].shape[1] == self.geometry.Hkv:
             return None
         if self.chosen is None:
             return None
-        pages, live = self.chosen.pages, self.chosen.live
+        pages = self.chosen.pages
         if by_length and pages.shape[1] == self.geometry.Hkv:
             return None
         seen_tokens = devices.put(seen, pages.device)
         counted = self.counts(self.chosen, seen_tokens).sum(-1).double()  # of each set, (B, H)
-        # What several heads of a group read costs once. A row replaced since the choice may have
-        # been longer than all that are left.
-        begun = max(self.pages_then, int(self.pages(seen).max()))
-        hit = torch.zeros(*pages.shape[:2], begun, dtype=torch.int8, device=pages.device)
-        hit = hit.scatter_add_(2, pages, live.to(torch.int8)) > 0
-        read = hit.view(len(hit), self.geometry.Hkv, -1, begun).any(2).sum(1)
-        first = torch.arange(begun, device=pages.device) * self.page
+        # What several heads of a group read costs once.
+        hit = self.read_pages(self.chosen, int(seen.max()))
+        read = hit.view(len(hit), self.geometry.Hkv, -1, hit.shape[2]).any(2).sum(1)
+        first = torch.arange(hit.shape[2], device=pages.device) * self.page
         cost = (read * (seen_tokens[:, None] - first).clamp_(0, self.page)).sum(1)
         cost = cost + devices.put(self.overhead(seen), pages.device)
         return torch.stack((counted.amax(1), counted.sum(1) / counted.shape[1], cost.double()))
@@ -277,11 +266,8 @@ class Selecting(Choosing, KeepAll):
     def read_positions(self, row: int, seen: int) -> Tensor:
         if self.chosen is None:
             return self.kept_positions(row, seen)
-        pages, live = self.chosen.pages[row], self.chosen.live[row]
-        offset = torch.arange(self.page, device=pages.device)
-        positions = (pages[..., None] * self.page + offset).flatten(1)
-        live = live.repeat_interleave(self.page, dim=-1)
-        return row_lists(positions, live & (positions < seen))
+        read = self.read_pages(self.chosen, seen)[row].repeat_interleave(self.page, -1)[:, :seen]
+        return row_lists(torch.arange(seen, device=read.device).expand(read.shape), read)
 
 
 class Reading(Selecting):
@@ -306,9 +292,6 @@ class Likeliest(Selecting):
     def __init__(self, geometry: Geometry, backend: Any) -> None:
         super().__init__(geometry, backend)
         self.gqa: str = backend.gqa
-
-    def notice(self, k: Tensor, step: Step) -> None:
-        pass
 
     def choose(self, q: Tensor, step: Step) -> Choice:
         # A mean ranks as its sum does, without the rounding of a division.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from attention.contract import (
     AUTO,
@@ -20,22 +23,24 @@ from attention.contract import (
     Counts,
     Geometry,
     InvalidValue,
+    Layer,
+    Ring,
     Step,
     Turn,
     check_choice,
     check_int,
     devices,
     fixed,
+    gather,
     gpu,
     group,
     rotate,
     row_lists,
-    take_pages,
     top,
 )
 
 
-class InfLLMLayer(Choosing):
+class InfLLMLayer(Choosing, Ring):
     """Attends to the window at true distances and to the far tokens chosen at one distance.
 
     The window is in a ring, roped; far tokens are in pages, turned to position 0. The first pages
@@ -43,56 +48,56 @@ class InfLLMLayer(Choosing):
     moved once, so that nothing is turned when it is read.
     """
 
-    keeps_all = True
+    keeps_all = on_device = True
+    kept, kept_positions = Layer.kept, Layer.kept_positions
 
     def __init__(self, geometry: Geometry, backend: InfLLM) -> None:
-        super().__init__(geometry, backend)
-        self.n_init, self.n_local = backend.n_init, backend.n_local
-        self.block = self.page = backend.block
-        self.topk, self.repr_topk = backend.topk, backend.repr_topk
+        super().__init__(geometry, backend, backend.n_local)
+        self.n_init, self.block = backend.n_init, backend.block
+        self.page, self.topk, self.repr_topk = self.block, backend.topk, backend.repr_topk
+        self.kind = *self.kind, self.n_init, self.block, self.topk
         # Sets of blocks that a query chooses.
         self.sets = sets = geometry.Hkv if backend.selection == "kv_head" else 1
-        # Far tokens are at true distances too; choosing is as ever.
+        # Far tokens stay at true distances too, so they are turned for representatives alone.
         self.absolute = backend.far_position == "absolute"
         # Pages of the first tokens, and slots of these that never hold one.
         self.init_pages = -(-self.n_init // self.block)
         self.spare = self.init_pages * self.block - self.n_init
+        self.on_device = not self.absolute and self.limit >= self.spare
         D, wide = geometry.D, geometry.wide
-        self.near_k = self.slots("near_k", (D,), limit=self.n_local)
-        self.near_v = self.slots("near_v", (D,), limit=self.n_local)
-        self.mass = self.slots("mass", dtype=wide, limit=self.n_local)
+        self.mass = self.slots("mass", dtype=wide, limit=self.limit)
+        self.memories.append(self.mass)
         self.far_k = self.slots("far_k", (D,), multiple=self.block)
         self.far_v = self.slots("far_v", (D,), multiple=self.block)
         # The mass with which the tokens of the newest block left the window.
         self.left_mass = self.slots("left_mass", dtype=wide, limit=self.block)
+        self.left_mass.fit(self.block)
+        self.near = self.k, self.v, self.mass
+        self.far = self.far_k, self.far_v, self.left_mass
         # KV heads of a set side by side: the sum over them is part of the product with the query.
         tail = (geometry.Hkv * D // sets,)
         self.means = self.slots("means", tail, heads=sets, dtype=wide, unit=self.block)
 
     # Steps whose lengths are on the device
 
-    @property
-    def on_device(self) -> bool:  # type: ignore[override]
-        return not self.absolute and self.n_local >= self.spare
-
     def dense(self, step: Step) -> bool:
-        return step.longest <= self.n_local
+        return step.longest <= self.limit
 
     def check(self, step: Step) -> None:
-        self.spend(int(self.reads(step.seen).max()))
+        reads = step.memo(("reads", self.kind), lambda: int(self.reads(step.seen).max()))
+        self.spend(reads)
 
     def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
-        self.geometry.rope.table(counts.tokens, self.near_k.data)  # before `step` asks for it
+        self.geometry.rope.table(counts.tokens, self.k.data)  # before `step` asks for it
         learns = gpu.Eviction("mass", memory=fixed(self.mass)[0])
-        near = (self.near_k, self.near_v, counts.seen, self.n_local)
-        return self.store_of(*near, "stored", eviction=learns)
+        return self.store_of(self.k, self.v, counts.seen, self.limit, "stored", eviction=learns)
 
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
     ) -> Tensor:
         assert self.store is not None
-        near = fixed(self.near_k, self.near_v, self.mass)
-        far = far_k, far_v, *_ = fixed(self.far_k, self.far_v, self.left_mass, self.means)
+        near = fixed(*self.near)
+        far = far_k, far_v, *_ = fixed(*self.far, self.means)
         turn = self.geometry.rope.table(counts.tokens, far_k)
         seen, live = counts.seen, counts.live
         scores = gpu.choices().estimate_blocks(
@@ -100,133 +105,73 @@ class InfLLMLayer(Choosing):
         )
         if counts.dense:
             return gpu.attend(counts, self.store, q, k, v, scaling)
-        options = {"page": self.block, "n_init": self.n_init, "window": self.n_local}
+        options = {"page": self.block, "n_init": self.n_init, "window": self.limit}
         self.traces = table, read = gpu.choices().select(
             scores, seen, live, self.topk, heads=self.geometry.Hkv, **options
         )
         pages = gpu.Pages(far_k, far_v, table, read, self.block, self.n_init, turn)
         return gpu.attend(counts, self.store, q, k, v, scaling, pages)
 
-    # Decode
+    # Steps whose lengths are on the host
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        g = self.geometry
-        self.make_room(step)
-        self.push_out(step, self.near_k.data, self.near_v.data, self.mass.data)
-        here = step.memo("near slot", lambda: step.past % self.n_local)
-        at = step.flat(here, g.Hkv, self.near_k.capacity, "near")
-        g.engine.put(((self.near_k, k), (self.near_v, v), (self.mass, None)), at)
-        self.represent(step, self.left_mass.data)
-
-        query, near, far, read = group(q, g.Hkv, scaling), step.occupancy(self.n_local), None, 0
-        self.chosen = None
-        if step.longest > self.n_local:
-            far, read = self.attend_far(query, step)
-        self.spend(near.most + read)
-        qkv = QKV(query, self.near_k.data, self.near_v.data, g.sink_logits)
+        self.check(step)
+        g, near = self.geometry, step.occupancy(self.limit)
+        self.leave(step, [x.data for x in self.near], self.left_mass.data)
+        self.write(k, v, step)
+        query, self.chosen = group(q, g.Hkv, scaling), None
+        far = self.attend_far(query, step) if step.longest > self.limit else None
+        qkv = QKV(query, self.k.data, self.v.data, g.sink_logits)
         return g.engine.attend_with_mass(qkv, near, self.mass.data, far)
 
-    def attend_far(self, query: Tensor, step: Step) -> tuple[AttentionOutput, int]:
-        """What the query gets of far tokens, and how many it may read."""
+    def attend_far(self, query: Tensor, step: Step) -> AttentionOutput:
+        """What the query gets of far tokens."""
         g, B = self.geometry, step.rows
 
-        def turn() -> Turn:
-            """From its position to n_local - 1, for keys at position 0."""
-            start, end = step.past_tokens[:, None], range(self.n_local - 1, self.n_local)
-            return g.rope.turn_each(start, step.longest, end, query)
+        def known() -> tuple[Turn, Counts, Tensor, Tensor]:
+            """Queries' turn to n_local - 1, blocks that compete, and pages and tokens to read.
 
-        per_row = query.view(B, g.Hq, 1, g.D)
-        far = g.engine.rotate(per_row, step.memo("far query", turn)).view(query.shape)
-        full = step.memo("full blocks", lambda: self.full_blocks(step.seen))
-        if full.max() <= self.topk:
-            pages, counts = step.memo("all pages", lambda: self.all_pages(step))
-        else:
-            pages, counts = self.choose(far, full, step)
+            Pages are (B or 1, U): those that are always read, but all while all blocks are.
+            """
+            end, full = range(self.limit - 1, self.limit), self.full_blocks(step.seen)
+            turn = g.rope.turn(step.past_tokens[:, None], end, query, step.longest)
+            left = self.left(step.seen)[:, None]
+            if full.max() <= self.topk:
+                pages = np.arange(int(self.far_slot(left.max() - 1)) // self.block + 1)[None]
+            else:
+                firsts = np.broadcast_to(np.arange(self.init_pages), (B, self.init_pages))
+                pages = np.concatenate((firsts, full[:, None] + self.init_pages), axis=1)
+            # In the first pages tokens end before the spare slots, in blocks with the last one.
+            ends = np.minimum(left, self.n_init), left + self.spare
+            last = np.where(pages < self.init_pages, *ends)
+            counts = (last - pages * self.block).clip(0, self.block)
+            return turn, full, step.tensor(pages)[:, None], step.tensor(counts)[:, None]
+
+        turn, full, pages, counts = step.memo(("far", self.kind), known)
+        far = g.engine.rotate(query.view(B, g.Hq, 1, g.D), turn).view(query.shape)
+        if full.max() > self.topk:
+            pages, counts = g.engine.best_pages(
+                far.to(g.wide).sum(2).view(B, self.sets, 1, -1), self.means.data,
+                step.holding(full, ("blocks", self.kind)), self.topk, (pages[:, 0], counts[:, 0]),
+                self.block, first=self.init_pages, narrow=True,
+            )  # fmt: skip
             self.chosen = Choice(pages, counts > 0, counts)
-        keys, values, slots = self.far_k.data, self.far_v.data, pages.shape[2] * self.block
-        every, each = (x.expand(B, g.Hkv, -1) for x in (pages, counts))
-        if self.absolute:
-            keys, values = (x.view(B, g.Hkv, slots, -1) for x in self.placed(every))
-            every = torch.arange(pages.shape[2], device=step.device).expand(B, g.Hkv, -1)
-            far = query
-        qkv = QKV(far, keys, values)
-        read = slots - max(0, min(self.spare, slots - self.n_init))
-        return g.engine.attend_pages(qkv, every, each, self.block, lse=True), read
-
-    def all_pages(self, step: Step) -> tuple[Tensor, Tensor]:
-        """Every page that has been begun, (1, 1, U), and the tokens on it, (B, 1, U)."""
-        most = int(self.far_slot(self.left(step.seen).max() - 1)) // self.block + 1
-        pages = np.arange(most)[None]
-        return step.tensor(pages)[None], step.tensor(self.on_pages(pages, step.seen))[:, None]
-
-    def on_pages(self, pages: Counts, seen: Counts) -> Counts:
-        """Tokens on pages of these numbers, (B or 1, U) to (B, U)."""
-        first = pages < self.init_pages
-        start = np.where(first, pages, pages - self.init_pages) * self.block
-        firsts, blocked = np.minimum(self.left(seen), self.n_init), self.blocked(seen)
-        counts: Counts = np.where(first, firsts[:, None], blocked[:, None]) - start
-        return counts.clip(0, self.block)
-
-    def placed(self, pages: Tensor) -> list[Tensor]:
-        """Copies of pages (B, Hkv, U), keys turned to where their tokens were."""
-        keys, values = take_pages((self.far_k.data, self.far_v.data), pages, self.block)
-        end = self.far_position(self.page_slots(pages)).flatten(0, 1)
-        turn = self.geometry.rope.turn(range(1), end, keys)
-        return [rotate(keys[:, None], turn)[:, 0], values]
-
-    def page_slots(self, pages: Tensor) -> Tensor:
-        """Slots of pages (..., U), (..., U * block)."""
-        offset = torch.arange(self.block, device=pages.device)
-        return (pages[..., None] * self.block + offset).flatten(-2)
-
-    def choose(self, far: Tensor, full: Counts, step: Step) -> tuple[Tensor, Tensor]:
-        """Pages of each set, and the tokens to read of each, (B, sets, U)."""
-        g, B, sets = self.geometry, step.rows, self.sets
-        summed = far.to(g.wide).sum(2).view(B, sets, 1, -1)
-        competing = step.holding(full, "blocks")
-
-        def always() -> tuple[Tensor, Tensor]:
-            """The first pages and the newest, and their tokens."""
-            firsts = np.broadcast_to(np.arange(self.init_pages), (B, self.init_pages))
-            pages = np.concatenate((firsts, full[:, None] + self.init_pages), axis=1)
-            return step.tensor(pages), step.tensor(self.on_pages(pages, step.seen))
-
-        return g.engine.best_pages(
-            summed,
-            self.means.data,
-            competing,
-            self.topk,
-            step.memo("always", always),
-            self.block,
-            first=self.init_pages,
-            narrow=True,
-        )
-
-    # Prefill
+        pages, counts = (x.expand(B, g.Hkv, -1) for x in (pages, counts))
+        qkv = QKV(query if self.absolute else far, self.far_k.data, self.far_v.data)
+        return g.engine.attend_pages(qkv, pages, counts, self.block, lse=True)
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         past, g = step.past, self.geometry
-        keys = step.join(self.in_order(self.far_k.data, self.near_k.data, past, True), past, k)
-        values = step.join(self.in_order(self.far_v.data, self.near_v.data, past, False), past, v)
+        new = k, v, self.mass.data.new_zeros(k.shape[:3])
+        keys, values, before = map(step.join, self.in_order(past, slice(None)), [past] * 3, new)
         last, square = step.last_visible(past, "all"), not past.any() and not step.padded
         out, grouped = g.engine.dense_with_mass(
-            q, keys, values, scaling, last, square, step.real(), self.n_local, g.sink_logits
+            q, keys, values, scaling, last, square, step.real(), self.limit, g.sink_logits
         )
-        mass, N = grouped.sum(2), keys.shape[2]
-        ring, left = (self.mass, past, 0), (self.left_mass, self.left(past), self.n_init)
-        for slots, behind, first in (ring, left):  # what tokens had got before
-            size = slots.capacity
-            rows, position = _ranges(np.maximum(behind - size, 0), behind)
-            before = slots.flat.index_select(0, self.flat(rows, (position - first) % size, size))
-            mass.view(-1).index_add_(0, self.flat(rows, position, N), before)
-        self.make_room(step)
-        self.push_out(step, keys, values, mass)
-        self.represent(step, mass[:, :, self.n_init :])
-        rows, position = _ranges(self.left(step.seen), step.seen)
-        start = self.flat(rows, position, N)
-        end = self.flat(rows, position % self.n_local, self.near_k.capacity)
-        for slots, source in ((self.near_k, keys), (self.near_v, values), (self.mass, mass)):
-            slots.flat.index_copy_(0, end, source.flatten(0, 2).index_select(0, start))
+        held = keys, values, grouped.sum(2) + before
+        self.leave(step, held, held[2][:, :, self.n_init :])
+        for slots, tokens in zip(self.near, held, strict=True):
+            self.keep_newest(slots, tokens, past, step)
         self.chosen = None
         return out
 
@@ -234,7 +179,7 @@ class InfLLMLayer(Choosing):
 
     def left(self, seen: Counts) -> Counts:
         """Tokens that have left the window, (B,)."""
-        return np.maximum(seen - self.n_local, 0)
+        return np.maximum(seen - self.limit, 0)
 
     def blocked(self, seen: Counts) -> Counts:
         """Tokens in blocks, the newest one included, (B,)."""
@@ -248,118 +193,98 @@ class InfLLMLayer(Choosing):
         """Slot among the pages of a token that left the window."""
         return np.where(position < self.n_init, position, position + self.spare)
 
-    def far_position(self, slot: Tensor) -> Tensor:
-        """Position of the token of a slot; a slot that holds none gets one beyond all tokens."""
-        first = slot.masked_fill(slot >= self.n_init, torch.iinfo(torch.int64).max)
-        return torch.where(slot < self.n_init + self.spare, first, slot - self.spare)
-
-    # Leaving the window
-
-    def make_room(self, step: Step) -> None:
-        for slots in (self.near_k, self.near_v, self.mass):
-            slots.fit(min(step.longest, self.n_local))
-        gone = step.longest - self.n_local
-        if gone > 0:
-            self.left_mass.fit(self.block)
-            for slots in (self.far_k, self.far_v):
-                slots.fit(gone + (self.spare if gone > self.n_init else 0))
-            self.means.fit(max(gone - self.n_init, 1))
-
-    def push_out(self, step: Step, keys: Tensor, values: Tensor, mass: Tensor) -> None:
-        """Move the tokens that leave the windows to the far pages.
+    def leave(self, step: Step, held: Sequence[Tensor], masses: Tensor) -> None:
+        """Move the tokens that leave the windows to the far pages; represent blocks they complete.
 
         Args:
-            keys, values, mass: (B, Hkv, n, ...), the token of position p in slot p modulo n.
+            held: keys, values and mass, (B, Hkv, n, ...), token of position p in slot p modulo n.
+            masses: (B, Hkv, m), of token i behind the first ones in slot i modulo m.
         """
-        if step.longest <= self.n_local:
+        gone = step.longest - self.limit
+        if gone <= 0:
             return
-        n, g = keys.shape[2], self.geometry
+        for slots in (self.far_k, self.far_v):
+            slots.fit(int(self.far_slot(np.array(gone - 1))) + 1)
+        self.means.fit(max(gone - self.n_init, 1))
+        n, g, block = held[0].shape[2], self.geometry, self.block
 
         def leaving() -> tuple[Tensor, Tensor, Tensor, Tensor, Turn]:
             now = self.left(step.seen)
-            rows, gone = _ranges(self.left(step.past), now)
-            newest = gone >= now[rows] - self.block
-            late, place = rows[newest], gone[newest]
+            rows, position = _ranges(self.left(step.past), now)
+            newest = position >= now[rows] - block
+            late, place = rows[newest], position[newest]
             return (
-                self.flat(rows, gone % n, n),
-                self.flat(rows, self.far_slot(gone), self.far_k.capacity),
+                self.flat(rows, position % n, n),
+                self.flat(rows, self.far_slot(position), self.far_k.capacity),
                 self.flat(late, place % n, n),
                 # First tokens write here too; a block overwrites all of it before it is read.
-                self.flat(late, (place - self.n_init) % self.block, self.block),
-                g.rope.turn_each(step.tensor(gone)[:, None], step.longest, range(1), keys),
+                self.flat(late, self.far_slot(place) % block, block),
+                g.rope.turn(step.tensor(position)[:, None], range(1), held[0], step.longest),
             )
 
-        start, end, late, rest, turn = step.memo("leaving", leaving)
-        k, v = (x.flatten(0, 2).index_select(0, start) for x in (keys, values))
-        k = g.engine.rotate(k.view(len(turn[0]), g.Hkv, 1, g.D), turn)
-        g.engine.put(((self.far_k, k), (self.far_v, v.view(k.shape))), end)
-        self.left_mass.flat.index_copy_(0, rest, mass.flatten().index_select(0, late))
+        def completed() -> list[Tensor]:
+            """Rows and numbers of blocks, (N,) each."""
+            old, new = (self.blocked(seen) // block for seen in (step.past, step.seen))
+            return [step.tensor(x) for x in _ranges(old, new)]
 
-    def represent(self, step: Step, mass: Tensor) -> None:
-        """Compute the representatives of blocks whose last token just left the window.
+        start, end, late, rest, turn = step.memo(("leaving", self.kind), leaving)
+        k, v = (x.flatten(0, 2).index_select(0, start).view(-1, g.Hkv, 1, g.D) for x in held[:2])
+        k = k if self.absolute else g.engine.rotate(k, turn)
+        g.engine.put(((self.far_k, k), (self.far_v, v)), end)
+        self.left_mass.flat.index_copy_(0, rest, held[2].flatten().index_select(0, late))
+        rows, number = step.memo(("completed", self.kind), completed)
+        if not len(rows):
+            return
+        tokens = number[:, None] * block + torch.arange(block, device=rows.device)  # (N, block)
+        pages = self.far_k.data.view(*self.far_k.data.shape[:2], -1, block, g.D)
+        keys = pages[rows, :, number + self.init_pages]
+        if self.absolute:
+            at = tokens + self.n_init
+            keys = rotate(keys, g.rope.turn(at, range(1), keys, step.longest))
+        mass = masses.transpose(1, 2)[rows[:, None], tokens % masses.shape[2]].transpose(1, 2)
+        # The mean of keys with most mass, among equals the first ones. In float32, so that equals
+        # up to rounding are ties: text that repeats itself has equal keys in the first layer, and
+        # which one wins must not depend on rounding, which changes with the number of rows.
+        heaviest = top(mass.to(torch.float32), self.repr_topk)[1]
+        means = gather(keys, heaviest).to(g.wide).mean(2)
+        self.means.data[rows, :, number] = means.view(len(rows), self.sets, -1)
 
-        Args:
-            mass: (B, Hkv, n), of token i behind the first ones in slot i modulo n.
-        """
-        n, D = mass.shape[2], self.geometry.D
-
-        def filled() -> tuple[Tensor, Tensor, Tensor] | None:
-            old, new = (self.blocked(seen) // self.block for seen in (step.past, step.seen))
-            if (old == new).all():
-                return None
-            rows, number = _ranges(old, new)
-            first = self.flat(rows, number * self.block % n, n)[:, None]
-            return (
-                self.flat(rows, number + self.init_pages, self.far_k.capacity // self.block),
-                first + torch.arange(self.block, device=step.device),
-                self.flat(rows, number, self.means.capacity, self.sets),
-            )
-
-        blocks = step.memo("filled", filled)
-        if blocks is not None:
-            pages, tokens, at = blocks
-            keys = self.far_k.flat.view(-1, self.block * D).index_select(0, pages)
-            keys, masses = keys.view(-1, self.block, D), mass.flatten()[tokens]
-            means = mean_of_heaviest(keys, masses, self.repr_topk)
-            self.means.flat.index_copy_(0, at, means.view(len(at), -1))
-
-    def flat(self, rows: Counts, slot: Counts, capacity: int, heads: int | None = None) -> Tensor:
+    def flat(self, rows: Counts, slot: Counts, capacity: int) -> Tensor:
         """Index into `Slots.flat` of slots of rows, (N,) each, the same in all heads, (N * H,)."""
-        H = self.geometry.Hkv if heads is None else heads
+        H = self.geometry.Hkv
         index = (rows[:, None] * H + np.arange(H)) * capacity + slot[:, None]
         return devices.put(index.reshape(-1), self.geometry.device)
 
-    def in_order(self, far: Tensor, near: Tensor, seen: Counts, turn: bool) -> Tensor:
-        """Everything stored in order of position, keys roped as the model did, (B, Hkv, n, D).
+    def in_order(self, seen: Counts, rows: Tensor | slice) -> list[Tensor]:
+        """Keys, roped as the model did, values and mass of rows by position, (R, Hkv, n, ...).
 
         What left the window is turned back from position 0: equal to what the model gave but for
-        the rounding of two turns, each to the model's dtype.
+        the rounding of two turns, each to the model's dtype. Mass is that of the window and of the
+        newest block; before that it is anything.
         """
-        most, device = int(seen.max(initial=0)), far.device
-        if not most:
-            return near[:, :, :0]
-        position = np.arange(most)[None]
-        gone = position < self.left(seen)[:, None]
-        slot = np.where(gone, self.far_slot(position), far.shape[2] + position % self.n_local)
-        slot[position >= seen[:, None]] = 0
-        both, index = torch.cat((far, near), dim=2), torch.as_tensor(slot, device=device)
-        x = both.take_along_dim(index[:, None, :, None], dim=2)
-        if not turn or not gone.any():
-            return x
-        places = torch.as_tensor(position, device=device)
-        roped = rotate(x, self.geometry.rope.turn(range(1), places, x))
-        return torch.where(torch.as_tensor(gone, device=device)[:, None, :, None], roped, x)
+        put, position = (
+            partial(devices.put, device=self.geometry.device),
+            np.arange(seen.max(initial=0)),
+        )
+        gone, result = position < self.left(seen)[:, None], []
+        for parts in zip(self.far, self.near, strict=True):
+            C, both = parts[0].capacity, torch.cat([x.data[rows] for x in parts], dim=2)
+            slot = np.where(gone, self.far_slot(position) % max(C, 1), C + position % self.limit)
+            slot[position >= seen[:, None]] = 0
+            result.append(gather(both, put(slot)[:, None]))
+        if gone.any() and not self.absolute:
+            turn = self.geometry.rope.turn(range(1), put(position[None]), result[0])
+            result[0] = rotate(result[0], turn).where(put(gone)[:, None, :, None], result[0])
+        return result
 
     def tokens(self, rows: Tensor, seen: Counts) -> tuple[Tensor, Tensor]:
-        parts = (self.far_k, self.near_k, self.far_v, self.near_v)
-        far_k, near_k, far_v, near_v = (slots.data.index_select(0, rows) for slots in parts)
-        return self.in_order(far_k, near_k, seen, True), self.in_order(far_v, near_v, seen, False)
+        keys, values, _ = self.in_order(seen, rows)
+        return keys, values
 
     # Accounting
 
     def reads(self, seen: Counts) -> Counts:
-        full = self.full_blocks(seen)
-        skipped: Counts = np.maximum(full - self.topk, 0) * self.block
+        skipped: Counts = np.maximum(self.full_blocks(seen) - self.topk, 0) * self.block
         return seen - skipped
 
     def overhead(self, seen: Counts) -> Counts:
@@ -367,35 +292,20 @@ class InfLLMLayer(Choosing):
         return np.where(full > self.topk, full, 0) * self.geometry.Hkv
 
     def row_bytes(self, seen: Counts) -> Counts:
-        g = self.geometry
-        complete = self.blocked(seen) // self.block
-        rest = np.minimum(self.blocked(seen), self.block)
-        masses = np.minimum(seen, self.n_local) + rest
-        state = g.Hkv * (masses + complete * g.D) * g.wide.itemsize
+        g, blocked = self.geometry, self.blocked(seen)
+        masses = np.minimum(seen, self.limit) + np.minimum(blocked, self.block)
+        state = g.Hkv * (masses + blocked // self.block * g.D) * g.wide.itemsize
         return super().row_bytes(seen) + state
 
     def read_positions(self, row: int, seen: int) -> Tensor:
         everything = self.kept_positions(row, seen)
         if self.chosen is None:
             return everything
-        pages, listed = self.chosen.pages[row], self.chosen.live[row]
-        left, far = max(seen - self.n_local, 0), self.far_position(self.page_slots(pages))
-        live = listed.repeat_interleave(self.block, dim=-1) & (far < left)
-        window = everything[: len(far), left:]
-        live = torch.cat((live, torch.ones_like(window, dtype=torch.bool)), dim=-1)
-        positions = row_lists(torch.cat((far, window), dim=-1), live)
-        return positions.expand(self.geometry.Hkv, -1)
-
-
-def mean_of_heaviest(keys: Tensor, mass: Tensor, k: int) -> Tensor:
-    """The mean of the k keys with most mass, (N, block, D) and (N, block) to (N, D).
-
-    Among equals the first ones. Masses are compared in float32, so that equals up to rounding are
-    ties: text that repeats itself has equal keys in the first layer, and which one wins must not
-    depend on the rounding of products, which changes with the number of rows.
-    """
-    index = top(mass.to(torch.float32), k)[1][..., None].expand(-1, -1, keys.shape[2])
-    return keys.gather(1, index).to(mass.dtype).mean(1)
+        left = max(seen - self.limit, 0)
+        pages = torch.as_tensor(self.far_slot(np.arange(left)) // self.block)
+        read = self.chosen.mask(self.far_k.capacity // self.block)[row][:, pages]
+        read = functional.pad(read, (0, seen - left), value=True)
+        return row_lists(everything[: len(read)], read).expand(self.geometry.Hkv, -1)
 
 
 def _ranges(first: Counts, end: Counts) -> tuple[Counts, Counts]:
@@ -446,34 +356,28 @@ class InfLLM(Backend):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for field, least in (("block", 1), ("topk", 0), ("n_init", 0), ("n_local", 1)):
-            if getattr(self, field) is not AUTO:
-                check_int(field, getattr(self, field), least)
-        check_int("repr_topk", self.repr_topk, 1)
-        b = self.budget
-        if self.block is AUTO:
-            powers = [2**i for i in range(b.bit_length())]
-            self._resolve("block", min(powers, key=lambda p: abs(p - math.sqrt(b))))
-        if self.topk is AUTO:
-            self._resolve("topk", max(b // (2 * self.block) - 1, 0))
-        if self.n_init is AUTO:
-            self._resolve("n_init", min(max(b // 16, 4), 32))
+        powers = [2**i for i in range(self.budget.bit_length())]
+        self._settle("block", 1, min(powers, key=lambda p: abs(p - math.sqrt(self.budget))))
+        self._settle("topk", 0, max(self.budget // (2 * self.block) - 1, 0))
+        self._settle("n_init", 0, min(max(self.budget // 16, 4), 32))
         far = self.n_init + (self.topk + 1) * self.block
-        if self.n_local is AUTO:
-            self._resolve("n_local", b - far)
-        self._resolve("repr_topk", min(self.repr_topk, self.block))
+        self._settle("n_local", 1, self.budget - far)
+        self._resolve("repr_topk", min(check_int("repr_topk", self.repr_topk, 1), self.block))
         least = far + max(self.n_local, 1)
-        if least > b:
+        if least > self.budget:
             allowed = f"at least n_init + n_local + (topk + 1) block = {least}"
-            raise InvalidValue("budget", b, allowed)
+            raise InvalidValue("budget", self.budget, allowed)
         check_choice("selection", self.selection, ("layer", "kv_head"))
         check_choice("far_position", self.far_position, ("window", "absolute"))
 
+    def _settle(self, field: str, least: int, default: int) -> None:
+        given = getattr(self, field) is not AUTO
+        self._resolve(field, check_int(field, getattr(self, field), least) if given else default)
+
     @property
     def exact_until(self) -> float:
-        if self.far_position == "absolute":
-            return self.n_init + self.n_local + (self.topk + 1) * self.block
-        return self.n_local
+        far = self.n_init + (self.topk + 1) * self.block
+        return self.n_local + far * (self.far_position == "absolute")
 
     @property
     def turns_keys(self) -> bool:

@@ -3,6 +3,7 @@ from .errors import BudgetExceeded as BudgetExceeded
 from .errors import InvalidValue as InvalidValue
 from .methods import get as get
 from .methods import names as names
+from .methods.adamas import Adamas as Adamas
 from .methods.caote import CAOTE as CAOTE
 from .methods.controls.noise import Noise as Noise
 from .methods.controls.oracle import Oracle as Oracle
@@ -33,6 +34,7 @@ __all__ = [
     "H2O",
     "RKV",
     "TOVA",
+    "Adamas",
     "AttentionCache",
     "Backend",
     "BudgetExceeded",

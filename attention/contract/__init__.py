@@ -19,6 +19,7 @@ from attention.core.ropes import Turn as Turn
 from attention.core.ropes import rotate as rotate
 from attention.core.slots import Slots as Slots
 from attention.core.step import Counts as Counts
+from attention.core.step import DeviceStep as DeviceStep
 from attention.core.step import Step as Step
 from attention.engines import QKV as QKV
 from attention.engines import AttentionOutput as AttentionOutput

@@ -87,6 +87,7 @@ class Selecting(Choosing, KeepAll):
     hands_on = False
     # Where `step` finds the new token, as in `gpu.Store`: `selected` stores it, but for "paged".
     place: ClassVar[str] = "table"
+    scaling = 1.0  # of the queries that `choose` is handed
 
     def __init__(self, geometry: Geometry, backend: Method, page: int = 1) -> None:
         super().__init__(geometry, backend, page)
@@ -170,7 +171,7 @@ class Selecting(Choosing, KeepAll):
         self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
     ) -> tuple[Tensor, Tensor] | tuple[None, None]:
         """`selected` by hooks."""
-        step, D = DeviceStep(counts.seen[: len(q)]), q.shape[3]
+        step, D, self.scaling = DeviceStep(counts.seen[: len(q)]), q.shape[3], scaling
         with self.hooking(len(q)):
             at = step.past_tokens[:, None, None, None].expand(-1, k.shape[1], 1, D)
             for slots, new in ((self.k, k), (self.v, v)):
@@ -204,7 +205,7 @@ class Selecting(Choosing, KeepAll):
         self.table(self.k.data.new_zeros(step.rows, g.Hkv, g.G, g.D), step)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        g = self.geometry
+        g, self.scaling = self.geometry, scaling
         self.append(k, v, step)
         self.notice(k, step)
         self.chosen = None

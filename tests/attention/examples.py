@@ -33,6 +33,7 @@ BACKENDS: tuple[attention.Backend, ...] = (
     attention.RKV(budget=18, buffer=3),
     attention.Random(budget=20, every=5),
     attention.CAOTE(budget=17),
+    attention.Adamas(budget=16, dense_layers=0, threshold_q=1.0, threshold_k=1.0),
     attention.VaSE(budget=17),
     attention.GKV(budget=18, window=4),
     attention.Lazy(budget=17, alpha=0.07),

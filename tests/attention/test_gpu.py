@@ -398,6 +398,8 @@ VARIANTS = (
     attention.Oracle(budget=16, gqa="max"),
     attention.RKV(budget=18, window=3, buffer=6, shared=True),
     attention.Random(budget=40, every=5, keep_prompt=True, prefix=2),
+    attention.Adamas(budget=16, dense_layers=1, threshold_k=1.0, gqa="query_head"),
+    attention.Adamas(budget=16, dense_layers=0, threshold_q=1.0, threshold_k=1.0),
     attention.LessIsMore(budget=16, dense_layers=0, sinks=1),
     attention.Kascade(budget=16, gqa="max"),
     attention.Kascade(budget=16, anchors=[], maps=[[0, 1], [1, 0]]),
@@ -523,7 +525,7 @@ def test_a_captured_method_equals_the_plain_engine(backend: Any) -> None:
         assert sum(piece.replays for piece in both.step.graphs.pieces) >= 52
 
 
-@each(VARIANTS, 2, 9, 10, 14, 16)  # full is below
+@each(VARIANTS, 2, 9, 10, 16, 18)  # full is below
 def test_so_do_their_parameters(backend: Any) -> None:
     with captured(backend, layers=2) as both:
         both.decode(8)

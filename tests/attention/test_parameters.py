@@ -16,6 +16,7 @@ from tests.attention.zoo import animal
 
 #: What each method takes; what is in WRONG is changed in it.
 RIGHT: dict[str, dict[str, Any]] = {
+    "adamas": {"budget": 8},
     "noise": {},
     "full": {},
     "gkv": {"budget": 24},
@@ -39,6 +40,7 @@ RIGHT: dict[str, dict[str, Any]] = {
 }
 #: The last parameter of each is the one that the message names.
 WRONG: dict[str, tuple[dict[str, Any], ...]] = {
+    "adamas": ({"budget": 0}, {"threshold_q": 0}, {"threshold_k": -1.0}, {"gqa": "min"}),
     "noise": ({"noise": 0}, {"noise": -1.0}, {"noise": True}, {"seed": -1}),
     "gkv": (
         *({"budget": 21, "window": 16}, {"window": 0}, {"mix": 1.1}, {"alpha": -0.1}),

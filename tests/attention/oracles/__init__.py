@@ -6,6 +6,7 @@ at a time and recomputes from a list of slots, so that it can be compared with t
 
 from __future__ import annotations
 
+from .adamas import AdamasLayer
 from .caote import CAOTELayer
 from .duo import DuoLayer
 from .full import FullLayer
@@ -44,6 +45,7 @@ METHODS: dict[str, type[Layer]] = {
     "snapkv": SnapKVLayer,
     "noise": NoiseLayer,
     "caote": CAOTELayer,
+    "adamas": AdamasLayer,
     "vase": VaSELayer,
     "gkv": GKVLayer,
     "lazy": LazyLayer,

@@ -18,7 +18,7 @@ from .naive_model import NaiveModel
 
 STEPS = 200
 TOLERANCE = {torch.float32: 5e-5, torch.float64: 1e-9}
-SELECTING = ("quest", "infllm", "oracle", "lessismore", "kascade")
+SELECTING = ("quest", "infllm", "oracle", "adamas", "lessismore", "kascade")
 
 # Below this relative gap a choice among scores is a coin flip in that dtype: rounding decides
 # which slot loses, two correct programs differ, and the comparison is made on other tokens.

@@ -163,7 +163,9 @@ class Variant:
 
 
 def sharp(method: str, prompt: int, layers: int = 2, **params: Any) -> Variant:
-    return Variant(method, tuple(params.items()), layers, sharp=1.5, prompt=prompt)
+    # A coordinate of each key may lie near a threshold.
+    steps = 80 if method == "adamas" else STEPS
+    return Variant(method, tuple(params.items()), layers, sharp=1.5, prompt=prompt, steps=steps)
 
 
 # Last, so that the cases of the others stay what they were.
@@ -177,6 +179,10 @@ LAST = (
     sharp("random", 16, budget=48, every=6, keep_prompt=True, prefix=8),
     sharp("random", 16, budget=48, every=6, keep_prompt=True, prefix=100),
     sharp("random", 80, budget=32, every=8, sinks=0, recent=1, seed=7),
+    sharp("adamas", 5, 4, budget=16, threshold_q=1.0, threshold_k=1.0),
+    sharp("adamas", 5, 4, budget=16, threshold_q=0.8, threshold_k=1.2, gqa="query_head"),
+    sharp("adamas", 5, 4, budget=16, dense_layers=0, gqa="sum"),
+    sharp("adamas", 37, 4, budget=1, dense_layers=1, threshold_q=1.0, threshold_k=1.0),
 )
 
 

@@ -160,6 +160,13 @@ def caote(draw: Draw) -> attention.Backend:
 
 
 @st.composite
+def adamas(draw: Draw) -> attention.Backend:
+    gqa = draw(st.sampled_from((*REDUCTIONS, "query_head")))
+    edges = {f"threshold_{x}": draw(st.sampled_from((0.5, 1.0, 10.0))) for x in "qk"}
+    return attention.Adamas(budget=draw(budgets(1)), gqa=gqa, dense_layers=0, **edges)
+
+
+@st.composite
 def vase(draw: Draw) -> attention.Backend:
     budget = draw(budgets(4))
     return attention.VaSE(
@@ -279,6 +286,7 @@ BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
     "lazy": partial(keeping, lazy),
     "noise": noise,
     "caote": partial(keeping, caote),
+    "adamas": adamas,
     "duo": partial(keeping, duo),
     "lessismore": lessismore,
     "kascade": kascade,
@@ -286,5 +294,5 @@ BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
 METHODS = tuple(BACKENDS)
 # Outputs of the others are the softmax over what is read, and nothing else.
 NOISELESS = tuple(x for x in METHODS if x != "noise")
-KEEP_ALL = ("full", "quest", "infllm", "oracle", "noise", "lessismore", "kascade")
+KEEP_ALL = ("full", "quest", "infllm", "oracle", "noise", "adamas", "lessismore", "kascade")
 EVICTING = tuple(x for x in METHODS if x not in KEEP_ALL)

@@ -113,7 +113,8 @@ def cases(
     whole = draw(st.booleans())
     widths = (max(lengths),) if whole else draw(chunks(max(lengths), least_chunk))
     drawn = draw(shapes() if shape is None else shape)
-    drawn = replace(drawn, D=64) if reveal else drawn
+    if reveal or (chosen.name == "adamas" and drawn.D != 4):  # a power of two
+        drawn = replace(drawn, D=64 if reveal else 8)
     if layers is not None:
         drawn = replace(drawn, layers=draw(layers))
     elif chosen.name in ("lessismore", "kascade"):  # alone a layer reads everything

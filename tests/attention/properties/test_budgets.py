@@ -80,6 +80,8 @@ def entries(backend: attention.Backend, n: int) -> int:
         return full if full > p.topk else 0
     if backend.name == "kascade":
         return n if n > backend.budget else 0
+    if backend.name == "adamas":  # 2 of the 64 bits of each coordinate
+        return -(-n // 32) if n > backend.budget else 0
     return 0
 
 

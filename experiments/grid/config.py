@@ -191,8 +191,8 @@ class Config:
         ("easy", "medium", "hard"),
         _names,
         "easy, medium, hard (or reasoner for all three), gsm8k, math500, aime (a revision of the "
-        "hub behind an @: gsm8k@main), gym:NAME (a generator of reasoning-gym, with parameters in "
-        "brackets), or JSONL or CSV files",
+        "hub behind an @: gsm8k@main), gym:NAME (a generator of reasoning-gym), needles (retrieval "
+        "from long texts), both with parameters in brackets, or JSONL or CSV files",
         "NAME|FILE",
     )
     split: str = _problems(

@@ -90,20 +90,9 @@ class Experiment:
                 config, name, source.digest, tuple(datasets), backends, penalties
             )
         plan = Plan(tuple(configurations), items, config.samples_per_problem)
-        return cls(
-            config,
-            backends,
-            penalties,
-            detectors,
-            sources,
-            datasets,
-            sizes,
-            scorers,
-            plan,
-            prompts,
-            tuple(warnings),
-            tuple(unknown),
-        )
+        methods = backends, penalties, detectors
+        problems = sources, datasets, sizes, scorers, plan, prompts
+        return cls(config, *methods, *problems, tuple(warnings), tuple(unknown))
 
     @cached_property
     def _built(self) -> list[tuple[Mapping[str, Any], Backend]]:

@@ -21,17 +21,9 @@ REASONER = "reasoner"
 
 # Files that change a model's tokens: weights, architecture, stop tokens, vocabulary, template.
 _DIGESTED = (
-    "*.safetensors",
-    "pytorch_model*.bin",
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "chat_template.jinja",
-    "vocab.json",
-    "merges.txt",
+    *("*.safetensors", "pytorch_model*.bin", "config.json", "generation_config.json"),
+    *("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json"),
+    *("chat_template.jinja", "vocab.json", "merges.txt"),
 )
 
 # Entries of a config that name whose code computes attention or experts.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from experiments.grid.needles import PART
 from experiments.report.names import counted, series, short_named, short_names
 from experiments.report.report import DetectorPool
 from experiments.report.row import ReportRow, by_penalty, dataset_order
@@ -120,11 +121,9 @@ def chart_sets(report: Report) -> list[ChartSet]:
     sets = []
     for model in names:
         for penalty in by_penalty([row for row in sparse if row.model == model]):
+            of_model = [row for row in rows if row.model == model]
             shown = [
-                row
-                for row in rows
-                if row.model == model
-                and (row.penalty == penalty or row.is_baseline or row.role == "null")
+                r for r in of_model if r.penalty == penalty or r.is_baseline or r.role == "null"
             ]
             pools = [p for p in report.pools if (models[p.model], p.penalty) == (model, penalty)]
             subject = [model] if len(names) > 1 else []
@@ -204,26 +203,16 @@ _MEASURES = (
 def _against_budget(rows: Iterable[ReportRow]) -> list[Chart]:
     plain = [row for row in rows if row.detector == "none"]
     sparse = [row for row in plain if row.budget is not None]
-    x = Axis(
-        "cache budget, tokens",
-        "tokens",
-        is_log=True,
-        ticks=tuple(sorted({row.budget for row in sparse if row.budget is not None})),
-    )
+    budgets = tuple(sorted({row.budget for row in sparse if row.budget is not None}))
+    x = Axis("cache budget, tokens", "tokens", is_log=True, ticks=budgets)
     datasets = sorted({row.dataset for row in sparse}, key=dataset_order)
     parts = [[row for row in plain if row.dataset == dataset] for dataset in datasets]
     styles = _styles([[row for row in part if row.budget is not None] for part in parts])
-    return [
-        Chart(
-            measure.key,
-            measure.title,
-            measure.note,
-            x,
-            measure.axis,
-            tuple(_panel(part, measure, styles) for part in parts),
-        )
-        for measure in _MEASURES
-    ]
+    charts = []
+    for m in _MEASURES:
+        panels = tuple(_panel(part, m, styles) for part in parts)
+        charts.append(Chart(m.key, m.title, m.note, x, m.axis, panels))
+    return [*charts, *_by_depth(parts, styles, budgets[(len(budgets) - 1) // 2])]
 
 
 def _styles(parts: Iterable[list[ReportRow]]) -> dict[str, Style]:
@@ -257,15 +246,11 @@ def _panel(part: list[ReportRow], measure: _Measure, styles: Mapping[str, Style]
     censored = max(row.pairs_censored for row in part)
     if measure.key == "cost" and censored:
         words += f", {censored} in no ratio"
-    return Panel(
-        f"{part[0].dataset} ({words})",
-        tuple(lines),
-        tuple(levels),
-        tuple(
-            f"{why}: " + "; ".join(f"{name} {', '.join(at)}" for name, at in names.items())
-            for why, names in absent.items()
-        ),
+    reasons = (
+        f"{why}: " + "; ".join(f"{name} {', '.join(at)}" for name, at in names.items())
+        for why, names in absent.items()
     )
+    return Panel(f"{part[0].dataset} ({words})", tuple(lines), tuple(levels), tuple(reasons))
 
 
 def _point(row: ReportRow, measure: _Measure) -> Point:
@@ -283,6 +268,24 @@ def _why(row: ReportRow, measure: _Measure) -> str:
     if measure.key == "cost" and row.accuracy.estimate == 0:
         return NONE_SOLVED
     return "not known" if measure.key != "cost" else "no full attention to compare with"
+
+
+def _by_depth(
+    parts: Sequence[Sequence[ReportRow]], styles: Mapping[str, Style], budget: int
+) -> list[Chart]:
+    """Needles found by depth at one budget, a panel for each data set of needles."""
+    panels = []
+    for part in parts:
+        shown = [row for row in part if row.found_at and row.budget in (None, budget)]
+        lines = []
+        for label, (row, *_) in series([row for row in shown if row.role != "null"]).items():
+            found = [((at + PART / 2) / 100, share) for at, share in row.found_at.items()]
+            points = tuple(Point(at, x.estimate, x.low, x.high) for at, x in found)
+            lines.append(Series(label, styles.get(label, Style("full")), points))
+        panels += [Panel(part[0].dataset, tuple(lines))] if lines else []
+    note = f"Share of needles that answers give, at a budget of {budget}, with 95% intervals."
+    x, y = (Axis(name, "percent", low=0, high=1) for name in ("depth in the text", "needles found"))
+    return [Chart("depths", "Needles found by depth", note, x, y, tuple(panels))] if panels else []
 
 
 # ---------------------------------------------------------------- detectors

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from attention.errors import InvalidValue
 from experiments.report.names import short_named
 from experiments.report.row import ReportRow, columns
-from experiments.report.tables.backends import cost_grids, main_grids, sampling_grids
+from experiments.report.tables.backends import cost_grids, depth_grids, main_grids, sampling_grids
 from experiments.report.tables.grid import Grid
 from experiments.store.files.filesystem import require_file, require_writable, whole_file
 from experiments.store.samples.sample import Sample
@@ -96,7 +96,7 @@ def write_rows(rows: Sequence[ReportRow], file: str, stores: Sequence[str] | Non
     texts = [
         as_text(grid, f"{store}: {grid.title}" if store else grid.title)
         for store, part in of_store.items()
-        for make in (main_grids, cost_grids, sampling_grids)
+        for make in (main_grids, cost_grids, depth_grids, sampling_grids)
         for grid in make(short_named(part))
     ]
     head = "% Needs \\usepackage{booktabs} and, for quotation marks, \\usepackage[T1]{fontenc}.\n"

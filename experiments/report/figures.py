@@ -58,8 +58,8 @@ def draw(report: Report, sets: Sequence[ChartSet], folder: Path) -> list[Path]:
     """Write the figures of every set of charts; their paths, PNG before SVG.
 
     1: accuracy and length against budget; 2: compression ratio; 3: compressed against original
-    length; 4: keys read per solved problem; 5: tokens saved against change of accuracy. A
-    comparison has one: keys saved against change of accuracy.
+    length; 4: keys read per solved problem; 5: tokens saved against change of accuracy; 6:
+    needles found by depth. A comparison has one: keys saved against change of accuracy.
     """
     folder.mkdir(parents=True, exist_ok=True)
     config = report.config
@@ -87,6 +87,9 @@ def draw(report: Report, sets: Sequence[ChartSet], folder: Path) -> list[Path]:
                     title = f"What {who} save against what they cost in answers{under}"
                     figure = _figure([chart], title, [*notes, chart.note])
                     paths += _save(figure, folder / f"{name}{suffix}")
+                elif chart.key == "depths":
+                    figure = _figure([chart], chart.title + under, [*notes, chart.note])
+                    paths += _save(figure, folder / f"figure6-depths{suffix}")
     return paths
 
 
@@ -152,12 +155,15 @@ def _handles(charts: Sequence[Chart]) -> list[Line2D]:
 
 
 def _draw_budgets(axis: Any, chart: Chart, panel: Panel) -> None:
-    budgets = chart.x.ticks
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(budgets, [str(budget) for budget in budgets])
-    axis.xaxis.set_minor_locator(NullLocator())
-    margin = max(1.35, (budgets[-1] / budgets[0]) ** 0.12)
-    axis.set_xlim(budgets[0] / margin, budgets[-1] * margin)
+    if budgets := chart.x.ticks:
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(budgets, [str(budget) for budget in budgets])
+        axis.xaxis.set_minor_locator(NullLocator())
+        margin = max(1.35, (budgets[-1] / budgets[0]) ** 0.12)
+        axis.set_xlim(budgets[0] / margin, budgets[-1] * margin)
+    else:
+        axis.set_xlim(chart.x.low, chart.x.high)
+        axis.xaxis.set_major_formatter(PercentFormatter(1.0))
     for level in panel.levels:
         (value,) = level.points
         is_full = level.style.role == "full"
@@ -166,8 +172,8 @@ def _draw_budgets(axis: Any, chart: Chart, panel: Panel) -> None:
             axis.axhspan(value.low, value.high, color=_FULL, alpha=0.09, linewidth=0, zorder=0)
     for at, line in enumerate(panel.lines):
         # Each line is a little to the side, so that bars do not hide each other.
-        shift = 2 ** (0.07 * (at - (len(panel.lines) - 1) / 2))
-        _draw_line(axis, line, shift)
+        aside = at - (len(panel.lines) - 1) / 2
+        _draw_line(axis, line, *((2 ** (0.07 * aside), 0.0) if budgets else (1.0, 0.012 * aside)))
     if chart.y.is_log:
         axis.set_yscale("log")
         axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
@@ -184,9 +190,9 @@ def _draw_budgets(axis: Any, chart: Chart, panel: Panel) -> None:
         axis.text(0.5, 0.6, text, transform=axis.transAxes, ha="center", fontsize=8)
 
 
-def _draw_line(axis: Any, line: Series, shift: float) -> None:
+def _draw_line(axis: Any, line: Series, times: float, plus: float) -> None:
     colour, mark = _look(line.style)
-    places = [(point.x or 0.0) * shift for point in line.points]
+    places = [(point.x or 0.0) * times + plus for point in line.points]
     # Where a value is not known the line has a gap.
     values = [float("nan") if point.y is None else point.y for point in line.points]
     axis.plot(places, values, color=colour, marker=mark, zorder=3)
@@ -290,7 +296,9 @@ def _draw_curves(axis: Any, samples: Sequence[Sample]) -> None:
 
 
 def _look(style: Style) -> tuple[str, str]:
-    """Colour and mark; a control has those of its own."""
+    """Colour and mark; a control has those of its own, and so has full attention."""
+    if style.role == "full":
+        return _FULL, "."
     is_control = style.role == "control"
     colours, marks = (_CONTROL_COLOURS, _CONTROL_MARKS) if is_control else (_COLOURS, _MARKS)
     return colours[style.number % len(colours)], marks[style.number % len(marks)]

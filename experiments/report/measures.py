@@ -23,6 +23,7 @@ from experiments.report.pairs import (
     cost_per_solved,
     cost_ratio,
     detector_effect,
+    found_at,
     length_ratio,
     mean,
     mean_tokens,
@@ -173,6 +174,7 @@ def _row(
         claims=(),
         caps=() if has_detector else tuple(_smaller_caps(usable, pairs, bootstrap)),
         pass_at=pass_at(usable, bootstrap),
+        found_at=found_at(usable),
         detector_effect=detector_effect(paired(samples, unwatched), bootstrap)
         if has_detector
         else None,

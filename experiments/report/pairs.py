@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from experiments.grid.needles import PART, found_needles, is_named
 from experiments.report.row import DetectorEffect, PenaltyEffect
 from experiments.report.statistics import (
     Bootstrap,
@@ -80,6 +82,17 @@ def accuracy(samples: list[Sample]) -> tuple[int, Interval]:
     return len(scored), wilson(sum(solved) / len(solved) * n if solved else 0, n)
 
 
+def found_at(samples: list[Sample]) -> dict[int, Interval]:
+    """The share of needles found by the depth, in per cent, at which a part of the text begins."""
+    parts: dict[int, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        if sample.correct is not None and is_named(sample.dataset):
+            for depth, found in found_needles(sample.item_id, sample.gold, sample.answer):
+                solved = sample.correct or found
+                parts[depth // PART * PART].append(replace(sample, correct=solved))
+    return {depth: accuracy(part)[1] for depth, part in sorted(parts.items())}
+
+
 def moves(pairs: Pairs) -> list[tuple[str, int]]:
     """Of each judged pair its problem, and the answer gained (1) or lost (-1) by the first."""
     return [
@@ -116,13 +129,9 @@ def length_ratio(pairs: Pairs, bootstrap: Bootstrap, most: float | None) -> Rati
     sums = sums_by_problem((left.item_id, log(left, right), 1) for left, right in pairs)
     logs = [total / count for total, count in sums]
     ratio = bootstrap.log_mean(logs, most)
-    return Ratio(
-        ratio.estimate,
-        ratio.low,
-        ratio.high,
-        p=sign_flips(logs, bootstrap.seed) if logs else None,
-        differs=sum(abs(value) > 1e-12 for value in logs),
-    )
+    p = sign_flips(logs, bootstrap.seed) if logs else None
+    differs = sum(abs(value) > 1e-12 for value in logs)
+    return Ratio(ratio.estimate, ratio.low, ratio.high, p, differs)
 
 
 def mean_tokens(samples: list[Sample], bootstrap: Bootstrap) -> Interval:

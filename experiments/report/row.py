@@ -72,7 +72,7 @@ class ReportRow:
     Shares, changes, ratios and savings are fractions (0.1 is 10 percentage points). Where samples
     failed or are missing there are counts alone. Intervals and p take a problem's samples as one.
     `role`: "method", "control" or "null": full attention against itself. `claims`: see `claims.py`;
-    `caps`: the same samples read at smaller caps.
+    `caps`: the same samples read at smaller caps; `found_at`: see `pairs.found_at`, no column.
     """
 
     model: str
@@ -110,6 +110,7 @@ class ReportRow:
     claims: tuple[str, ...]
     caps: tuple[AtCap, ...]
     pass_at: Mapping[int, Interval]
+    found_at: Mapping[int, Interval]
     detector_effect: DetectorEffect | None
     penalty_effect: PenaltyEffect | None
 
@@ -162,14 +163,14 @@ def columns() -> dict[str, object]:
     for name, kind in get_type_hints(ReportRow).items():
         if isinstance(kind, type) and issubclass(kind, Interval):
             kinds |= {_column(name, part): hint for part, hint in get_type_hints(kind).items()}
-        else:
+        elif name != "found_at":
             kinds[name] = kind
     return kinds
 
 
 def _flat(row: ReportRow | AtCap) -> dict[str, object]:
     values: dict[str, object] = {}
-    for name in (field.name for field in fields(row)):
+    for name in (field.name for field in fields(row) if field.name != "found_at"):
         value = getattr(row, name)
         if isinstance(value, Interval):
             values |= {_column(name, part): number for part, number in asdict(value).items()}
@@ -186,18 +187,11 @@ def _column(name: str, part: str) -> str:
 
 def order(row: ReportRow) -> tuple[object, ...]:
     """Sort key of a row: model, dataset, backend, then nothing before something, small to large."""
-    return (
-        row.model,
-        dataset_order(row.dataset),
-        row.penalty != "none",
-        row.penalty,
-        _rank(_BACKENDS, row.backend),
-        row.budget or 0,
-        repr(sorted(row.backend_params.items())),
-        row.detector != "none",
-        row.detector,
-        row.action,
-    )
+    penalty = row.penalty != "none", row.penalty
+    params = repr(sorted(row.backend_params.items()))
+    method = _rank(_BACKENDS, row.backend), row.budget or 0, params
+    detector = row.detector != "none", row.detector, row.action
+    return (row.model, dataset_order(row.dataset), *penalty, *method, *detector)
 
 
 def dataset_order(name: str) -> tuple[int, str]:

@@ -80,7 +80,7 @@ def own_file(tmp_path: Path) -> Path:
 
 
 def test_a_level_gives_the_reasoners_problems_as_they_are() -> None:
-    items = data.load("medium", "study", 3)
+    items = data.load_set("medium", "study", 3).items
     assert [item.id for item in items] == [problem("medium", "study", i).id for i in range(3)]
     assert items[1].question == problem("medium", "study", 1).prompt
     assert items[1].gold == problem("medium", "study", 1).answer
@@ -163,7 +163,7 @@ def test_a_line_that_cannot_be_used_is_named(line: Any, words: str, tmp_path: Pa
     path = tmp_path / "bad.jsonl"
     path.write_text('{"prompt": "a", "answer": "1"}\n\n' + text + "\n")
     with pytest.raises(InvalidValue, match=words) as caught:
-        data.load(str(path), "study", None)
+        data.load_set(str(path), "study", None)
     assert len(str(caught.value)) < 600
     str(caught.value).encode()
 
@@ -240,10 +240,10 @@ def test_a_problem_may_lack_the_answer_that_others_have(tmp_path: Path) -> None:
 
 def test_a_name_nobody_knows_suggests_names_and_files(tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match="did you mean 'gsm8k'"):
-        data.load("gsm8", "study", 1)
+        data.load_set("gsm8", "study", 1)
     _file(tmp_path / "problems.jsonl", {"prompt": "1", "answer": "1"})
     with pytest.raises(InvalidValue, match=r"problems\.jsonl"):
-        data.load(str(tmp_path / "problem.jsonl"), "study", 1)
+        data.load_set(str(tmp_path / "problem.jsonl"), "study", 1)
 
 
 # ---------------------------------------------------------------- which problems
@@ -370,7 +370,7 @@ def test_a_revision_goes_to_the_hub_and_not_into_the_name(monkeypatch: pytest.Mo
 def test_without_the_package_a_hub_set_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     with pytest.raises(InvalidValue, match=r"`scripts/setup eval` installs it"):
-        data.load("math500", "study", 1)
+        data.load_set("math500", "study", 1)
 
 
 # ---------------------------------------------------------------- prompts

@@ -270,7 +270,7 @@ def test_what_cannot_be_computed_is_wrong_within_the_limit(
     [("gsm8k_test.jsonl", 1319), ("math500.jsonl", 500), ("aime_1983_2024.jsonl", 933)],
 )
 def test_every_gold_answer_is_its_own(name: str, problems: int) -> None:
-    items = data.load(str(PUBLIC / name), "study", 10_000)
+    items = data.load_set(str(PUBLIC / name), "study", 10_000).items
     assert len(items) == problems
     assert {item.scorer for item in items} == {"math"}
     wrong = [

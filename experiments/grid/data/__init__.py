@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from experiments.grid.config import Config
 from experiments.grid.data import prompts
 from experiments.grid.data import rows as data_rows
 from experiments.grid.data.rows import Row, Rows
-from experiments.grid.data.sets import HUB, expand, split_revision
+from experiments.grid.data.sets import HUB, expand, is_made, split_revision
 from experiments.grid.identity import digest
+from experiments.grid.needles import PROBLEMS, NeedleProblem, Needles
 from experiments.grid.scoring import Gold
 from experiments.reasoner import RECIPES, problem
 
@@ -41,7 +42,7 @@ class Item:
     `message` is the question in its template; it goes through the model's chat template where
     `chat` is true and the tokenizer has one, behind the system prompt if there is one. Of a chat
     its `messages` do, as (role, content), and the question is the last of them. Without an answer
-    `gold` is None and `scorer` is "none".
+    `gold` is None and `scorer` is "none". The tokenizer says how long a text of `needles` is.
     """
 
     id: str
@@ -53,13 +54,21 @@ class Item:
     system: str | None = None
     messages: tuple[tuple[str, str], ...] = ()
     template_values: tuple[str, ...] = ()
+    needles: NeedleProblem | None = None
 
     def prompt_ids(self, tokenizer: Any) -> list[int]:
         """The prompt as the model sees it, in token ids."""
         values = prompts.template_values(self.template_values)
         if self.messages:
             return prompts.chat_ids(tokenizer, self.messages, self.system, values)
-        return prompts.token_ids(tokenizer, self.message, self.chat, self.system, values)
+
+        def ids(question: str) -> list[int]:
+            message = self.message.replace(self.question, question)
+            return prompts.token_ids(tokenizer, message, self.chat, self.system, values)
+
+        if self.needles is None:
+            return ids(self.question)
+        return ids(self.needles.fit(lambda question: len(ids(question))))
 
 
 @dataclass(frozen=True)
@@ -81,18 +90,11 @@ class ProblemChoice:
     def of(cls, config: Config) -> ProblemChoice:
         """What a configuration says."""
         file = config.prompt_template
-        return cls(
-            config.sample,
-            config.seed,
-            dict(pair.split("=", 1) for pair in config.columns),
-            config.scorer,
-            file or "",
-            None if file is None else prompts.read_template(file),
-            config.system,
-            dict(filter(all, map(split_revision, config.datasets))),
-            config.offset,
-            config.template_values,
-        )
+        columns = dict(pair.split("=", 1) for pair in config.columns)
+        template = None if file is None else prompts.read_template(file)
+        revisions = dict(filter(all, map(split_revision, config.datasets)))
+        put = (config.scorer, file or "", template, config.system, revisions, config.offset)
+        return cls(config.sample, config.seed, columns, *put, config.template_values)
 
 
 @dataclass(frozen=True)
@@ -124,12 +126,9 @@ def load_all(config: Config) -> dict[str, DataSet]:
     return {name: load_set(name, config.split, config.limit, choice) for name in sets}
 
 
-def load(dataset: str, split: str, limit: int | None) -> list[Item]:
-    """The first `limit` problems of a data set in their default prompts; see `load_set`."""
-    return list(load_set(dataset, split, limit, ProblemChoice()).items)
-
-
-def load_set(dataset: str, split: str, limit: int | None, choice: ProblemChoice) -> DataSet:
+def load_set(
+    dataset: str, split: str, limit: int | None, choice: ProblemChoice = ProblemChoice()
+) -> DataSet:
     """Problems of a data set in their prompts."""
     if dataset in RECIPES:
         items = [_reasoner_item(dataset, split, i, choice) for i in _of_level(limit, choice)]
@@ -206,6 +205,10 @@ def _rows(dataset: str, limit: int | None, choice: ProblemChoice) -> Rows:
             rows.append(Row(at, f"problem {at} of {dataset}", values))
         source = {"reasoning_gym": generator.version, "generator_digest": generator.digest}
         return Rows(tuple(rows), generator.size, source)
+    if is_made(dataset):
+        problem_of, chosen = Needles.of(dataset).problem, selection.of(PROBLEMS)
+        rows = [Row(at, f"problem {at} of {dataset}", problem_of(at).columns) for at in chosen]
+        return Rows(tuple(rows), PROBLEMS, {})
     if dataset not in HUB:
         return data_rows.file_rows(Path(dataset), selection)
     repository, configuration, split, _ = HUB[dataset]
@@ -216,8 +219,10 @@ def _rows(dataset: str, limit: int | None, choice: ProblemChoice) -> Rows:
 def _item(dataset: str, row: Row, choice: ProblemChoice) -> Item:
     roles = _roles(dataset, row, choice)
     ids = (roles["id"],) if "id" in choice.columns else tuple(_named(row, _IDS))
-    if gym.is_named(dataset):  # an answer of several lines is a board, say, and no derivation
-        return _put(row, roles, row.values["id"], row.values["answer"], choice, dataset)
+    if is_made(dataset):  # an answer of several lines is a board, say, and no derivation
+        item = _put(row, roles, row.values["id"], row.values["answer"], choice, dataset)
+        is_gym = gym.is_named(dataset)
+        return item if is_gym else replace(item, needles=Needles.of(dataset).problem(row.index))
     column = roles.get("answer")
     derived = column is not None and column.lower() == _SOLUTION
     if derived and choice.scorer == "none":
@@ -235,7 +240,7 @@ def _template(dataset: str, roles: Mapping[str, str], choice: ProblemChoice) -> 
         return choice.template
     if "question" not in roles:
         return None
-    return prompts.GYM_TEMPLATE if gym.is_named(dataset) else prompts.MATH_TEMPLATE
+    return prompts.GYM_TEMPLATE if is_made(dataset) else prompts.MATH_TEMPLATE
 
 
 def _put(

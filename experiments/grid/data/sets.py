@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
 from attention.errors import InvalidValue
-from experiments.grid import gym
+from experiments.grid import gym, needles
 from experiments.reasoner import LEVELS, RECIPES
 
 #: Name -> (hub id, configuration, split, one line about it).
@@ -30,6 +30,8 @@ def names() -> dict[str, str]:
     return {
         **levels,
         "reasoner": ", ".join(LEVELS),
+        needles.NAME: "numbers at known depths of a long text that is made up, as needles(count=4, "
+        'tokens=8192), needles(kind="chain"), needles(seed=1)',
         **{name: f"{line} ({repository})" for name, (repository, _, _, line) in HUB.items()},
     }
 
@@ -47,6 +49,11 @@ def split_revision(name: str) -> tuple[str, str]:
     return (known, revision) if at and known in HUB and not is_file(name) else (name, "")
 
 
+def is_made(name: str) -> bool:
+    """Whether a generator makes the problems."""
+    return gym.is_named(name) or needles.is_named(name)
+
+
 def is_file(name: str) -> bool:
     """Whether there is such a file; what cannot be a path is none."""
     try:
@@ -61,8 +68,9 @@ def expand(datasets: Iterable[str]) -> tuple[str, ...]:
     out: list[str] = []
     revisions: dict[str, str] = {}
     for typed in datasets:
-        if gym.is_named(typed):
-            out.append(gym.spelled(typed))
+        if is_made(typed):
+            is_gym = gym.is_named(typed)
+            out.append(gym.spelled(typed) if is_gym else str(needles.Needles.of(typed)))
             continue
         name, revision = split_revision(typed)
         if "@" in typed and name != typed and not revision:
@@ -92,7 +100,7 @@ def _neighbours(path: Path) -> list[str]:
 def labels(datasets: Sequence[str]) -> dict[str, str]:
     """A short label of each data set: a file's stem, with as many folders as it needs to differ."""
     unique = list(dict.fromkeys(datasets))
-    labels_ = {name: name for name in unique if name in names() or gym.is_named(name)}
+    labels_ = {name: name for name in unique if name in names() or is_made(name)}
     taken = set(labels_)
     left = [name for name in unique if name not in taken]
     for parts in range(1, max((len(PurePath(name).parts) for name in left), default=0) + 1):

@@ -26,6 +26,7 @@ def every_grid(report: Report) -> list[Grid]:
         *backends.main_grids([*rows, *pooled]),
         *backends.cost_grids([*rows, *pooled]),
         *backends.caps_grids(rows),
+        *backends.depth_grids(rows),
         *backends.sampling_grids(rows),
         *detector_grids(rows),
         *penalty_grids(rows),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from experiments.grid.needles import PART
 from experiments.report.claims import differing
 from experiments.report.names import counted, series
 from experiments.report.row import AtCap, ReportRow, dataset_order
@@ -50,6 +51,7 @@ _COMPARISON_CAPTION = (
     "times its tokens and keys; said of answers and keys alone: a broken text may be short; too "
     f"few problems: fewer than six are solved or differ; {_CLAIMED}"
 )
+_DEPTH_CAPTION = "% of the facts in that part of a text that answers give; brackets: 95% intervals"
 _MOST = 4  # intervals side by side in 80 columns
 _EMPTY = TableCell()
 
@@ -66,15 +68,10 @@ def main_grids(rows: Sequence[ReportRow]) -> list[Grid]:
 def cost_grids(rows: Sequence[ReportRow]) -> list[Grid]:
     """One table per model, penalty and data set: what a solved problem costs, and how texts end."""
     names = ("both solve", "n", "keys/solved", "packed", "loops")
-    grids = [
-        _grid(
-            part,
-            names,
-            _cost_cells,
-            f"{part[0].dataset}: cost {_subject(part[0])}{_censored(part)}",
-        )
-        for part in parts(rows)
-    ]
+    grids = []
+    for part in parts(rows):
+        title = f"{part[0].dataset}: cost {_subject(part[0])}{_censored(part)}"
+        grids.append(_grid(part, names, _cost_cells, title))
     return _with_caption(grids, _COST_CAPTION)
 
 
@@ -99,7 +96,7 @@ def sampling_grids(rows: Sequence[ReportRow]) -> list[Grid]:
         if sizes:
             names = tuple(f"pass@{k}" for k in sizes)
             title = f"{part[0].dataset}: {_problems(part)} {_subject(part[0])}"
-            grids.append(_grid(part, names, _sampling_cells(sizes), title))
+            grids.append(_grid(part, names, _cells_of("pass_at", sizes), title))
     return _with_caption(grids, _SAMPLING_CAPTION)
 
 
@@ -115,6 +112,17 @@ def comparison_grid(rows: Sequence[ReportRow], against_random: Sequence[ReportRo
     lines = [Line((name, *line.labels), line.cells) for name, grid in blocks for line in grid.lines]
     columns = ("against", *blocks[0][1].columns)
     return Grid(_title(rows), columns, tuple(lines), _COMPARISON_CAPTION)
+
+
+def depth_grids(rows: Sequence[ReportRow]) -> list[Grid]:
+    """Needles found by depth, one table for each data set of needles."""
+    names = {at: f"{at}-{at + PART}%" for at in range(0, 100, PART)}
+    grids = []
+    for part in parts(rows):
+        if any(row.found_at for row in part):
+            title = f"{part[0].dataset}: needles found by depth {_subject(part[0])}"
+            grids.append(_grid(part, [*names.values()], _cells_of("found_at", names), title))
+    return _with_caption(grids, _DEPTH_CAPTION)
 
 
 def parts(rows: Sequence[ReportRow]) -> list[list[ReportRow]]:
@@ -204,8 +212,9 @@ def _cost_cells(row: ReportRow) -> list[TableCell]:
     return [both, n, keys, packed, whole_percent(row.repetition_rate)]
 
 
-def _sampling_cells(sizes: Sequence[int]) -> Cells:
-    return lambda row: [share(row.pass_at.get(k, NOTHING)) for k in sizes]
+def _cells_of(name: str, keys: Iterable[int]) -> Cells:
+    """The shares that a field of a row has by number."""
+    return lambda row: [share(getattr(row, name).get(key, NOTHING)) for key in keys]
 
 
 def _length(row: ReportRow | AtCap) -> TableCell:

@@ -248,7 +248,7 @@ function figure(chart) {
     : bounds([...part.lines, ...part.levels]).filter((value) => !chart.y.is_log || value > 0));
   const tell = (part) => (line, point) => scatter
     ? `${part.title}, ${line.name}, ${point.words}: ${chart.x.label} ${interval("percent", { y: point.x, low: point.left, high: point.right })}, accuracy ${interval("points", point)}`
-    : `${part.title.split(" (")[0]}, ${line.name}, budget ${point.x}: ${interval(chart.y.unit, point)}${point.words ? `; ${point.words}` : ""}`;
+    : `${part.title.split(" (")[0]}, ${line.name}, ${chart.x.unit === "percent" ? `depth ${UNITS.percent(point.x)}` : `budget ${point.x}`}: ${interval(chart.y.unit, point)}${point.words ? `; ${point.words}` : ""}`;
   const panels = chart.panels.map((part, at) => {
     const spec = {
       ...chart, ...part, scatter, label: `${chart.title}, ${part.title}`,

@@ -6,7 +6,6 @@ that a whole step can be captured as a CUDA graph (`attention.patching.captured`
 
 from __future__ import annotations
 
-import functools
 import importlib
 import math
 import os
@@ -73,7 +72,6 @@ def unfit(device: torch.device) -> str | None:
     return None
 
 
-@functools.cache
 def processors(device: torch.device) -> int:
     """Multiprocessors of a GPU, or what the interpreter is taken for."""
     if device.type == "cpu":
@@ -134,7 +132,7 @@ class Eviction:
     worth: str = ""
     following: Tensor | None = None  # the slot of the next token, (rows, H, 1)
     spared: Tensor | None = None  # tokens of lower positions stay, (rows,)
-    recent: Tensor | None = None  # so many newest tokens stay, (rows,)
+    recent: Tensor | None = None  # so many newest tokens stay, the next one among them, (rows,)
     memory: Tensor | None = None  # (rows, H, C) or (rows, H, C, G), float32
     numbers: Tensor | None = None  # of heads, (H,) int64
     shared: bool = False  # whether all heads drop the same token

@@ -219,9 +219,7 @@ def choose(
     scores, width,  # (R, SETS, width): worth of what competes; written here with M
     logits, sums, parts, limit, sinks,  # of M queries, as `attend` leaves and `merge` takes them
     lengths, live,  # (R,): tokens before this step
-    table, columns,  # (R, SETS * COPIES, columns)
-    read,  # (R, SETS * COPIES)
-    k,
+    table, columns, read, k,  # (R, SETS * COPIES, columns), and (R, SETS * COPIES)
     SETS: tl.constexpr, COPIES: tl.constexpr, M: tl.constexpr, LARGEST: tl.constexpr,
     SINKS: tl.constexpr, TILE: tl.constexpr, SPLITS: tl.constexpr, PAGE: tl.constexpr,
     WINDOW: tl.constexpr, FIRST: tl.constexpr, BLOCK: tl.constexpr,

@@ -127,21 +127,13 @@ def attend(
     q, q_r, q_h,  # (R, Hq, 1, D), D contiguous
     k, k_r, k_h,
     v, v_r, v_h,  # (R, H / SHARED, 1, D), D contiguous
-    keys, values, capacity,  # (rows, H / SHARED, capacity, D), contiguous; rows at least R
-    limit,  # slots in use, at most capacity
-    lengths,  # (R,): slots in use before this step
+    keys, values, capacity, limit, lengths,  # as in `gpu.Store`, rows at least R
     at,  # "next": (rows, H), the slot; "ring": (R,), first slots that stay
-    position,  # (rows, H, capacity), POSITIONS
-    memory,  # (rows, H, capacity, MEMORY)
-    queries,  # (rows, Hq, OBSERVERS, D)
-    page_keys, page_values, page_capacity,
-    table, width, read,  # pages of each set, ascending, (R, H, width), and slots to read, (R, H)
+    position, memory, queries,  # as in `gpu.Store` and `gpu.Eviction`
+    page_keys, page_values, page_capacity, table, width, read,  # as in `gpu.Pages`
     cos, sin,  # (positions, TURN): the model's angles
     scaling, seen, live,  # (R,): tokens of each row before this step; 0 where nothing is done
-    part,  # (R, H, parts, M, D), not divided by the totals
-    sums,  # (2, R, H, parts, M): highest logits, and totals
-    parts, own_parts,  # parts, and those of slots, which come first
-    logits,  # (R, H, M, capacity), LOGITS
+    part, sums, parts, own_parts, logits,  # as in `gpu.Splits`; the parts of slots come first
     reads,  # (R, H, parts), COUNT: slots that were read
     H: tl.constexpr, SHARED: tl.constexpr, M: tl.constexpr, D: tl.constexpr,
     PLACE: tl.constexpr,  # "append", "ring", "next", "paged"; "stored": the token has its slot
@@ -150,8 +142,7 @@ def attend(
     POSITIONS: tl.constexpr, MEMORY: tl.constexpr, OBSERVERS: tl.constexpr,
     TURN: tl.constexpr,  # numbers of a key that are turned; 0 where keys are read as they are
     LOGITS: tl.constexpr, COUNT: tl.constexpr, WIDEN: tl.constexpr,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr,  # M and D, padded
-    TILE: tl.constexpr,  # slots looked at at once
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,  # M and D, padded; slots at once
 ):  # fmt: skip
     """Store the new token of each set, and what its queries get of the slots of one split.
 
@@ -270,23 +261,18 @@ def _scrambled(x):
 
 @triton.jit
 def merge(
-    part, sums, parts,  # as `attend` leaves them
-    own_parts, lengths, limit, read,  # as in `attend`
+    part, sums, parts, own_parts, lengths, limit, read,  # as in `attend`, which leaves some
     sinks,  # (Hq,), SINKS: further logits of the model
     seen, live,
     out,  # (R, Hq, D), contiguous; zeros where nothing was read
     logits, capacity, position, memory,
-    following,  # (rows, H): the slot of the next token
-    spared,  # (R,): tokens of lower positions stay
-    recent,  # (R,): newest tokens, the next one among them, that stay
-    numbers,  # (H,), WORTH "number"
+    following, spared, recent, numbers,  # as in `gpu.Eviction`
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, SLOTS: tl.constexpr, TABLE: tl.constexpr,
     SINKS: tl.constexpr,
     WORTH: tl.constexpr,  # "score", "last", "number"; "mass" where nothing is dropped; or ""
     MEMORY: tl.constexpr,  # numbers remembered of a slot: 0, 1, or one a query
     HEADS: tl.constexpr,  # sets that drop the same token
-    WIDTH: tl.constexpr, SPLITS: tl.constexpr,  # D and parts, padded
-    TILE: tl.constexpr,  # as in `attend`
+    WIDTH: tl.constexpr, SPLITS: tl.constexpr, TILE: tl.constexpr,  # D and parts, padded
     BLOCK: tl.constexpr,  # slots that program M looks at at once
 ):  # fmt: skip
     """Join the splits of one query. Program M, where there is one, learns, and chooses what goes.

@@ -269,9 +269,8 @@ def _operation(dtype: torch.dtype) -> SimpleNamespace:
 @functools.cache
 def _library() -> dict[torch.dtype, SimpleNamespace] | None:
     """The operations by dtype, of the build for this CPU; None where none was built."""
-    wanted = BUILDS.get(torch.backends.cpu.get_cpu_capability())
-    libraries = (operations(build) for build in (wanted, FOR_ALL) if build is not None)
-    return next((library for library in libraries if library is not None), None)
+    build = BUILDS.get(torch.backends.cpu.get_cpu_capability(), FOR_ALL)
+    return operations(build) or operations(FOR_ALL)
 
 
 def operations(build: str) -> dict[torch.dtype, SimpleNamespace] | None:

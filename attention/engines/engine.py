@@ -273,14 +273,10 @@ class Engine:
             slots.flat.index_fill_(0, gone, slots.fill)
 
     def lowest(self, worth: Tensor, position: Tensor, stays: Tensor | None = None) -> Tensor:
-        """The slot of each set that is worth least, among equals that of the newest token.
+        """The slot of each set that is worth least, (B, H, 1), among equals the newest token's.
 
-        Args:
-            worth: (B, H or 1, S), any strides; position is of the token in each, int32, (B, H, S).
-            stays: positions from which on tokens of a row are worth more than any other, (B,).
-
-        Returns:
-            (B, H, 1).
+        Worth is (B, H or 1, S), any strides, positions of the tokens are int32, (B, H, S). From
+        position `stays` (B,) on tokens of a row are worth more than any other.
         """
         if stays is not None:
             worth = worth.masked_fill(position >= stays[:, None, None], float("inf"))
@@ -289,10 +285,7 @@ class Engine:
 
 
 def page_scores(q: Tensor, summaries: Tensor) -> Tensor:
-    """The largest product of each page's summary with a query of the set, (B, H, P).
-
-    Shapes are those of `Engine.best_pages`.
-    """
+    """The largest product of each page's summary with a query of the set, see `best_pages`."""
     (B, H, M, E), Hkv = q.shape, summaries.shape[1]
     wide = accumulator(summaries.dtype)  # in bfloat16 pages would tie
     known = summaries.flatten(0, 1).to(wide)

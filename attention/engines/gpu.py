@@ -50,11 +50,6 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y")
 
 
-def widened(dtype: torch.dtype) -> bool:
-    """Whether products need float32: the interpreter takes bfloat16's bits for integers."""
-    return dtype == torch.bfloat16 and interpreted()
-
-
 def unfit(device: torch.device) -> str | None:
     """What this machine lacks; None if nothing."""
     if not torch.cuda.is_available():
@@ -245,15 +240,14 @@ def attend_splits(
 ) -> Splits:  # fmt: skip
     """The first launch of `attend`, with the `logits` of slots where they are asked for."""
     (R, Hq, _, D), Hkv, how = q.shape, k.shape[1], store.eviction
-    H = Hkv if pages is None else pages.table.shape[1]
+    none = store.lengths.new_empty((R, Hkv, 0))
+    more = pages or Pages(store.keys, store.values, none, none, size=1, turn=store.turn)
+    (H, U), turn, reads = more.table.shape[1:], more.turn, None
     M, N, capacity, width = Hq // H, R * H, store.keys.shape[2], power_of_two(D)
     tile = max(16, min(64, _TILE_BYTES // (width * q.itemsize)))
     tile = _INTERPRETED_TILE if interpreted() else tile
     own = 0 if store.place in ("table", "paged") else split_count(N, capacity, tile, q.device)
-    parts, reads, turn = own, None, store.turn
-    if pages is not None:
-        parts += split_count(N, pages.table.shape[2] * pages.size, tile, q.device)
-        turn = pages.turn
+    parts = own + (split_count(N, U * more.size, tile, q.device) if U else 0)
     if counts.reads is not None:
         fresh = torch.zeros((R, H, parts), dtype=torch.int32, device=q.device)
         reads = counts.reads.setdefault((store.index, R, pages is not None), fresh)
@@ -269,18 +263,14 @@ def attend_splits(
         _kernels().attend, (N, parts),
         *strided(q, k, v), store.keys, store.values, capacity, store.limit, store.lengths, first,
         store.position, how.memory, store.queries,
-        *((None, None, 0, None, 0, None) if pages is None else (
-            pages.keys, pages.values, pages.keys.shape[2],
-            pages.table, pages.table.shape[2], pages.read,
-        )),
+        more.keys, more.values, more.keys.shape[2], more.table, U, more.read,
         *(turn or (None, None)), scaling, counts.seen, counts.live,
         splits.mixed, splits.sums, parts, own, splits.logits, reads,
-        H=H, SHARED=H // Hkv, M=M, D=D, PLACE=store.place, SLOTS=own > 0, TABLE=pages is not None,
-        PAGE=1 if pages is None else pages.size, FIRST=0 if pages is None else pages.first,
-        POSITIONS=store.position is not None, MEMORY=how.remembered,
+        H=H, SHARED=H // Hkv, M=M, D=D, PLACE=store.place, SLOTS=own > 0, TABLE=U > 0,
+        PAGE=more.size, FIRST=more.first, POSITIONS=store.position is not None,
+        MEMORY=how.remembered, LOGITS=logits, COUNT=reads is not None, ROWS=power_of_two(M),
         OBSERVERS=0 if store.queries is None else store.queries.shape[2],
-        TURN=0 if turn is None else turn[0].shape[1], LOGITS=logits, COUNT=reads is not None,
-        WIDEN=widened(q.dtype), ROWS=power_of_two(M), WIDTH=width, TILE=tile,
+        TURN=0 if turn is None else turn[0].shape[1], WIDTH=width, TILE=tile,
         # Float32 is not multiplied in tensor cores, and takes registers, as a second loop does.
         num_warps=8 if q.dtype == torch.float32 or turn is not None else 4,
     )  # fmt: skip

@@ -2,9 +2,8 @@
 triton.
 
 A set is a choice of its own: one KV head of a row, one query head, or all heads of a layer. Grids
-follow from capacities alone: every program reads its row's length, and has nothing to do where its
-share is empty or the row is not live. Within a launch no program reads what another one writes.
-Sums are in float32, in one order for all slots, so that equal slots stay equal.
+are as in `gpu_kernels`. Within a launch no program reads what another one writes. Sums are in
+float32, in one order for all slots, so that equal slots stay equal.
 
 What is called takes a new token's q (R, Hq, 1, D), not scaled, and k and v (R, Hkv, 1, D), and of
 each row before the step `seen` and `live`, int32, (R,). What it writes to is contiguous.
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from attention.core.ropes import Turn
 from attention.engines import gpu
-from attention.engines.gpu import Splits, interpreted, power_of_two, strided, widened
+from attention.engines.gpu import Splits, interpreted, power_of_two, strided
 from attention.engines.gpu_kernels import NOTHING, filled, joined, ordered, product, turn
 from attention.errors import InvalidValue
 
@@ -327,8 +326,8 @@ def log_sums(
     sinks,  # (Hq,), SINKS
     lse,  # (B, Hq, T)
     T, S, scaling,
-    HQ: tl.constexpr, M: tl.constexpr, D: tl.constexpr, SINKS: tl.constexpr, WIDEN: tl.constexpr,
-    WIDTH: tl.constexpr, KEYS: tl.constexpr, QUERIES: tl.constexpr,
+    HQ: tl.constexpr, M: tl.constexpr, D: tl.constexpr, SINKS: tl.constexpr, WIDTH: tl.constexpr,
+    KEYS: tl.constexpr, QUERIES: tl.constexpr,
 ):  # fmt: skip
     """Logarithms of the sums of exponentials of some queries of one head, those with most first."""
     n, d = tl.program_id(0), tl.arange(0, WIDTH)
@@ -348,7 +347,7 @@ def log_sums(
         s = start + tl.arange(0, KEYS)
         mask = inside[:, None] & (s < length)[None, :]
         key = tl.load(k + s.to(tl.int64)[None, :] * k_s + d[:, None], mask=mask, other=0.0)
-        logit = product(query, key, scaling, WIDEN)
+        logit = product(query, key, scaling)
         logit = tl.where(s[None, :] <= own[:, None], logit, float("-inf"))
         higher = tl.maximum(top, tl.max(logit, 1))
         total = total * tl.exp(top - higher) + tl.sum(tl.exp(logit - higher[:, None]), 1)
@@ -365,8 +364,8 @@ def masses(
     weights, w_b,  # (B or 1, T), float32
     mass,  # (B, Hq, S)
     T, S, band, scaling,
-    HQ: tl.constexpr, M: tl.constexpr, D: tl.constexpr, WIDEN: tl.constexpr, WIDTH: tl.constexpr,
-    KEYS: tl.constexpr, QUERIES: tl.constexpr,
+    HQ: tl.constexpr, M: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, KEYS: tl.constexpr,
+    QUERIES: tl.constexpr,
 ):  # fmt: skip
     """The probability that some slots get of the queries that see them, those with most first."""
     n, part, d = tl.program_id(0), tl.program_id(1), tl.arange(0, WIDTH)
@@ -386,7 +385,7 @@ def masses(
         age = (t - shift)[None, :] - s[:, None]
         sees = (age >= 0) & (age < band) & there[None, :]
         above = tl.load(lse + n.to(tl.int64) * T + t, mask=there, other=0.0)
-        gain = tl.exp(product(key, query, scaling, WIDEN) - above[None, :])
+        gain = tl.exp(product(key, query, scaling) - above[None, :])
         weight = tl.load(weights + b * w_b + t, mask=there, other=0.0)
         total += tl.sum(tl.where(sees & (weight > 0)[None, :], gain * weight[None, :], 0.0), 1)
     tl.store(mass + n.to(tl.int64) * S + s, total, mask=s < S)
@@ -516,7 +515,7 @@ def column_mass(
     """
     (B, Hq, T, D), (H, S) = q.shape, k.shape[1:3]
     keys, queries = (16, 16) if interpreted() else _TILES[q.itemsize]
-    shapes = {"HQ": Hq, "M": Hq // H, "D": D, "WIDEN": widened(q.dtype), "WIDTH": power_of_two(D)}
+    shapes = {"HQ": Hq, "M": Hq // H, "D": D, "WIDTH": power_of_two(D)}
     where = (*strided(q, k, axes=3), lengths)
     lse = q.new_empty((B, Hq, T), dtype=torch.float32)
     gpu.launch(

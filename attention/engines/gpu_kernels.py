@@ -11,17 +11,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from attention.engines.gpu import interpreted
+
 # Larger than the exponent of anything that is there, and finite: minus infinity less itself is NaN.
 NOTHING = tl.constexpr(-1.0e30)
 # Above what any slot is worth.
 NEVER = tl.constexpr(0x7FFFFFFFFFFFFFFF)
 WORD = tl.constexpr(0xFFFFFFFF)
+INTERPRETED = tl.constexpr(interpreted())
 
 
 @triton.jit
-def product(a, b, scaling, WIDEN: tl.constexpr):
+def product(a, b, scaling):
     """a b in float32; float32 is not rounded to the tensor cores' 19 bits."""
-    if WIDEN:  # the interpreter multiplies the bits of bfloat16 as if they were integers
+    # The interpreter multiplies the bits of bfloat16 as if they were integers.
+    if INTERPRETED and a.dtype == tl.bfloat16:
         a, b = a.to(tl.float32), b.to(tl.float32)
     return tl.dot(a, b, input_precision="ieee") * scaling
 
@@ -79,7 +83,7 @@ def _read(
     table,  # pages of the slots, TABLE
     logits, capacity, scaling, top, total, mixed, count, rows, d,
     M: tl.constexpr, D: tl.constexpr, TABLE: tl.constexpr, PAGE: tl.constexpr,
-    FIRST: tl.constexpr, LOGITS: tl.constexpr, WIDEN: tl.constexpr, TILE: tl.constexpr,
+    FIRST: tl.constexpr, LOGITS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Add what queries get of some slots to what they got."""
     inside = d < D
@@ -94,7 +98,7 @@ def _read(
         key = tl.load(keys + slot[None, :] * D + d[:, None], mask=mask, other=0.0)
         mask = there[:, None] & inside[None, :]
         value = tl.load(values + slot[:, None] * D + d[None, :], mask=mask, other=0.0)
-        scores = product(query, key, scaling, WIDEN)
+        scores = product(query, key, scaling)
         if LOGITS:
             mask = (rows < M)[:, None] & there[None, :]
             tl.store(logits + rows[:, None] * capacity + slot[None, :], scores, mask=mask)
@@ -103,19 +107,19 @@ def _read(
         weights = tl.exp(scores - higher[:, None])
         fade = tl.exp(top - higher)
         total = total * fade + tl.sum(weights, 1)
-        mixed = mixed * fade[:, None] + product(weights.to(value.dtype), value, 1.0, WIDEN)
+        mixed = mixed * fade[:, None] + product(weights.to(value.dtype), value, 1.0)
         top = higher
         count += tl.sum(there.to(tl.int32), 0)
     return top, total, mixed, count
 
 
 @triton.jit
-def _taken(query, k, v, keys, values, own, scaling, d, D: tl.constexpr, WIDEN: tl.constexpr):
+def _taken(query, k, v, keys, values, own, scaling, d, D: tl.constexpr):
     """Store the new token of one head in a slot: its logit of each query, and its value."""
     inside, column = d < D, tl.arange(0, 16)
     new = (column == 0)[None, :] & inside[:, None]
     key = tl.load(k + d[:, None] + 0 * column, mask=new, other=0.0)
-    top = tl.sum(product(query, key, 1.0, WIDEN), 1) * scaling  # the other columns are 0
+    top = tl.sum(product(query, key, 1.0), 1) * scaling  # the other columns are 0
     value, at = tl.load(v + d, mask=inside, other=0.0), own.to(tl.int64) * D + d
     tl.store(keys + at, tl.load(k + d, mask=inside), mask=inside)
     tl.store(values + at, value, mask=inside)
@@ -141,7 +145,7 @@ def attend(
     PAGE: tl.constexpr, FIRST: tl.constexpr,  # tokens on pages of their own
     POSITIONS: tl.constexpr, MEMORY: tl.constexpr, OBSERVERS: tl.constexpr,
     TURN: tl.constexpr,  # numbers of a key that are turned; 0 where keys are read as they are
-    LOGITS: tl.constexpr, COUNT: tl.constexpr, WIDEN: tl.constexpr,
+    LOGITS: tl.constexpr, COUNT: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,  # M and D, padded; slots at once
 ):  # fmt: skip
     """Store the new token of each set, and what its queries get of the slots of one split.
@@ -188,7 +192,7 @@ def attend(
         if split == 0:
             k += wide * k_r + head * k_h
             v += wide * v_r + head * v_h
-            top, value = _taken(query, k, v, keys, values, own, scaling, d, D, WIDEN)
+            top, value = _taken(query, k, v, keys, values, own, scaling, d, D)
             total, mixed, count = total + 1.0, mixed + value, 1
             slot = n.to(tl.int64) * capacity + own
             if POSITIONS:
@@ -208,25 +212,22 @@ def attend(
         if PLACE == "ring" and TURN > 0:
             start = tl.maximum(begin, first)
         top, total, mixed, count = _read(
-            query, keys, values, start, end, own, table, logits, capacity,
-            scaling, top, total, mixed, count, rows, d,
-            M, D, False, 1, 0, LOGITS, WIDEN, TILE,
+            query, keys, values, start, end, own, table, logits, capacity, scaling, top, total,
+            mixed, count, rows, d, M, D, False, 1, 0, LOGITS, TILE,
         )  # fmt: skip
         if PLACE == "ring" and TURN > 0:
             query = _nearer(query, q, cos, sin, was, limit, d, wanted, TURN)
             top, total, mixed, count = _read(
                 query, keys, values, begin, tl.minimum(end, first), own, table, logits, capacity,
-                scaling, top, total, mixed, count, rows, d,
-                M, D, False, 1, 0, LOGITS, WIDEN, TILE,
+                scaling, top, total, mixed, count, rows, d, M, D, False, 1, 0, LOGITS, TILE,
             )  # fmt: skip
     else:
         if TURN:
             query = _nearer(query, q, cos, sin, was, limit, d, wanted, TURN)
         top, total, mixed, count = _read(
             query, page_keys + kv * page_capacity * D, page_values + kv * page_capacity * D,
-            begin, end, own, table + n.to(tl.int64) * width, logits, capacity,
-            scaling, top, total, mixed, count, rows, d,
-            M, D, True, PAGE, FIRST, False, WIDEN, TILE,
+            begin, end, own, table + n.to(tl.int64) * width, logits, capacity, scaling, top, total,
+            mixed, count, rows, d, M, D, True, PAGE, FIRST, False, TILE,
         )  # fmt: skip
     line = place * M + rows
     plane = tl.num_programs(0).to(tl.int64) * parts * M

@@ -48,8 +48,7 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 
 def group(q: Tensor, Hkv: int, scaling: float) -> Tensor:
     """One query per head (B, Hq, 1, D) as (B, Hkv, G, D), scaled."""
-    B, Hq, _, D = q.shape
-    return q.reshape(B, Hkv, Hq // Hkv, D) * scaling
+    return q.reshape(len(q), Hkv, -1, q.shape[-1]) * scaling
 
 
 def logits(q: Tensor, k: Tensor) -> Tensor:

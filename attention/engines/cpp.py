@@ -75,13 +75,12 @@ class CppEngine(Engine):
         if summaries.stride()[2:] != (E, 1):
             summaries = summaries.contiguous()
         fixed, tokens = (x.contiguous() for x in always)
-        A = fixed.shape[1]
-        pages = torch.empty((B, H, A + k), dtype=torch.int64)
+        pages = torch.empty((B, H, k + fixed.shape[1]), dtype=torch.int64)
         counts = torch.empty_like(pages)
         _operation(summaries.dtype).best(
             B, H, Hkv, M, E, *summaries.stride()[:2], k, narrow, q.data_ptr(),
-            summaries.data_ptr(), competing.tensor.data_ptr(), A, page, first, fixed.data_ptr(),
-            tokens.data_ptr(), counts.data_ptr(), pages.data_ptr(), None,
+            summaries.data_ptr(), competing.tensor.data_ptr(), fixed.shape[1], page, first,
+            fixed.data_ptr(), tokens.data_ptr(), counts.data_ptr(), pages.data_ptr(), None,
             torch.get_num_threads() if B * H * M * E * competing.most > _FEW else 1,
         )  # fmt: skip
         return pages, counts
@@ -95,8 +94,7 @@ class CppEngine(Engine):
 
     def rotate(self, x: Tensor, turn: Turn, out: Tensor | None = None) -> Tensor:
         (B, H, N, D), (cos, sin) = x.shape, turn
-        if out is None:
-            out = torch.empty((B, H, N, D), dtype=x.dtype)
+        out = torch.empty(x.shape, dtype=x.dtype) if out is None else out
         own, angle, to = x.stride(), cos.stride(), out.stride()
         if own[3] != 1 or angle != sin.stride() or angle[3] != 1 or to[3] != 1:
             return super().rotate(x, turn, out)
@@ -207,7 +205,8 @@ def _attend(
         k, v = k.contiguous(), v.contiguous()
         strides = k.stride()
     out, wide = torch.empty_like(q), accumulator(q.dtype)
-    U, most, table_row, table_set = 0, 0, 0, 0
+    most = 0 if occupancy is None else occupancy.most
+    U, table_row, table_set = 0, 0, 0
     if pages is not None:
         assert counts is not None
         counts, U = counts.to(torch.int64), pages.shape[2]
@@ -215,8 +214,6 @@ def _attend(
         if pages.stride() != counts.stride() or pages.stride(2) != 1:
             pages, counts = pages.contiguous(), counts.contiguous()
         table_row, table_set, _ = pages.stride()
-    if occupancy is not None:
-        most = occupancy.most
     probabilities = q.new_empty((B, H, M, most), dtype=wide) if probs else None
     total = q.new_empty((B, H, M), dtype=wide) if lse else None
     sinks = None if sink_logits is None else sink_logits.to(wide).contiguous()

@@ -212,8 +212,7 @@ class Engine:
             probs: at least float32, (B, H, M, S), 0 where no slot is held.
             page: slots of a page; the last one may be begun only.
             how: what of the M queries counts, their "sum", "mean" or "max".
-            alpha: None for the better half of each set's pages, at least one; among equals the
-                first.
+            alpha: None for the better half of each set's pages, at least one, the first of equals.
         """
         S = probs.shape[-1]
         missing = -S % page

@@ -26,8 +26,6 @@ from attention.core.kernels import softmax
 from attention.core.ropes import Turn
 from attention.core.step import Counts
 
-# Oldest NVIDIA GPUs that Triton compiles for, as (major, minor).
-_CAPABILITY = (8, 0)
 # Bytes of keys that a program looks at at once; several such tiles fit any GPU's shared memory.
 _TILE_BYTES = 1 << 14
 # Programs wanted for each of a GPU's processors; more splits than that are not worth joining.
@@ -56,9 +54,8 @@ def unfit(device: torch.device) -> str | None:
         return "a CUDA device: torch finds none"
     if torch.version.hip is None:
         capability = torch.cuda.get_device_capability(device)
-        if capability < _CAPABILITY:
-            wanted = "a GPU of compute capability {}.{} or higher, not {}.{}"
-            return wanted.format(*_CAPABILITY, *capability)
+        if capability < (8, 0):  # the oldest that Triton compiles for
+            return "a GPU of compute capability 8.0 or higher, not {}.{}".format(*capability)
     if "CC" not in os.environ and not any(map(shutil.which, ("gcc", "clang"))):
         return "a C compiler, with which triton builds what starts its kernels (CC, gcc or clang)"
     headers = Path(sysconfig.get_paths()["include"])

@@ -118,10 +118,9 @@ def far_blocks(
     scores, blocks,  # (R, H, blocks)
     cos, sin,  # (positions, TURN): the model's angles
     scaling, seen, live,
-    H: tl.constexpr, HEADS: tl.constexpr, M: tl.constexpr, D: tl.constexpr,
-    WINDOW: tl.constexpr, FIRST: tl.constexpr, SPARE: tl.constexpr, BLOCK: tl.constexpr,
-    TOP: tl.constexpr, TURN: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr,
-    BLOCKS: tl.constexpr,
+    H: tl.constexpr, HEADS: tl.constexpr, M: tl.constexpr, D: tl.constexpr, WINDOW: tl.constexpr,
+    FIRST: tl.constexpr, SPARE: tl.constexpr, BLOCK: tl.constexpr, TOP: tl.constexpr,
+    TURN: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """The first parts move a token of one head each, the others score the blocks that compete.
 
@@ -442,7 +441,6 @@ def estimate_blocks(
 def select(
     scores: Tensor | Splits, lengths: Tensor, live: Tensor, k: int, *, page: int = 1,
     n_init: int = 0, window: int = 0, heads: int | None = None, largest: bool = False,
-    at_once: int = _AT_ONCE,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The k best pages of each set, the pages of the first tokens, and the last page.
 
@@ -456,7 +454,6 @@ def select(
         n_init: first tokens that have pages of their own; the slots behind them on these are empty.
         window: newest tokens that are on no page.
         heads: heads that read the tables, a multiple of the sets; as many by default.
-        at_once: scores compared at once.
     """
     known, constants = _sums(scores if isinstance(scores, Splits) else None)
     if isinstance(scores, Splits):
@@ -468,7 +465,7 @@ def select(
     if width >= _MOST:
         raise InvalidValue("tokens", width, f"less than {_MOST} pages or tokens to choose from")
     table = lengths.new_empty((R, heads, columns), dtype=torch.int32)
-    read, block = table.new_empty((R, heads)), min(power_of_two(width), at_once)
+    read, block = table.new_empty((R, heads)), min(power_of_two(width), _AT_ONCE)
     gpu.launch(
         choose, (R * sets,), scores, width, *known, lengths, live, table, columns, read, k,
         SETS=sets, COPIES=heads // sets, LARGEST=largest, PAGE=page, WINDOW=window, FIRST=n_init,

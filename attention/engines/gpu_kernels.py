@@ -139,13 +139,12 @@ def attend(
     scaling, seen, live,  # (R,): tokens of each row before this step; 0 where nothing is done
     part, sums, parts, own_parts, logits,  # as in `gpu.Splits`; the parts of slots come first
     reads,  # (R, H, parts), COUNT: slots that were read
-    H: tl.constexpr, SHARED: tl.constexpr, M: tl.constexpr, D: tl.constexpr,
+    H: tl.constexpr, SHARED: tl.constexpr, M: tl.constexpr, D: tl.constexpr, COUNT: tl.constexpr,
     PLACE: tl.constexpr,  # "append", "ring", "next", "paged"; "stored": the token has its slot
     SLOTS: tl.constexpr, TABLE: tl.constexpr,  # whether slots are read, and whether pages are
     PAGE: tl.constexpr, FIRST: tl.constexpr,  # tokens on pages of their own
-    POSITIONS: tl.constexpr, MEMORY: tl.constexpr, OBSERVERS: tl.constexpr,
+    POSITIONS: tl.constexpr, MEMORY: tl.constexpr, OBSERVERS: tl.constexpr, LOGITS: tl.constexpr,
     TURN: tl.constexpr,  # numbers of a key that are turned; 0 where keys are read as they are
-    LOGITS: tl.constexpr, COUNT: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,  # M and D, padded; slots at once
 ):  # fmt: skip
     """Store the new token of each set, and what its queries get of the slots of one split.
@@ -264,10 +263,8 @@ def _scrambled(x):
 def merge(
     part, sums, parts, own_parts, lengths, limit, read,  # as in `attend`, which leaves some
     sinks,  # (Hq,), SINKS: further logits of the model
-    seen, live,
-    out,  # (R, Hq, D), contiguous; zeros where nothing was read
-    logits, capacity, position, memory,
-    following, spared, recent, numbers,  # as in `gpu.Eviction`
+    seen, live, out,  # (R, Hq, D), contiguous; zeros where nothing was read
+    logits, capacity, position, memory, following, spared, recent, numbers,  # as in `gpu.Eviction`
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, SLOTS: tl.constexpr, TABLE: tl.constexpr,
     SINKS: tl.constexpr,
     WORTH: tl.constexpr,  # "score", "last", "number"; "mass" where nothing is dropped; or ""

@@ -17,8 +17,6 @@ from attention.engines import gpu
 from attention.engines.engine import Engine
 from attention.engines.gpu import DeviceCounts, Pages, Store, choices, interpreted, unfit
 
-_NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
-
 
 class TritonEngine(Engine):
     """`Layer.step` where layers have it, see `attention.engines.gpu`; else the plain engine."""
@@ -27,8 +25,8 @@ class TritonEngine(Engine):
     on_device: ClassVar[bool] = True
 
     def refusal(self, device: torch.device, dtype: torch.dtype) -> str | None:
-        if dtype not in _NAMES:
-            return f"a model in {', '.join(_NAMES.values())}, not {dtype}".replace("torch.", "")
+        if dtype not in (torch.float16, torch.bfloat16, torch.float32):
+            return f"a model in float16, bfloat16, float32, not {dtype}".replace("torch.", "")
         if importlib.util.find_spec("triton") is None:
             return "it installed: there is no package triton"
         if device.type != "cuda" and not (device.type == "cpu" and interpreted()):

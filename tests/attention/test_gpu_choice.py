@@ -17,6 +17,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -290,7 +291,8 @@ def test_the_best_pages_and_the_last_one(
 
     def run() -> Sequence[Tensor]:
         options = {"page": page, "n_init": n_init, "window": window, "heads": heads}
-        table, read = gpu_choice.select(scores, ints(*lengths), live, k, **options, at_once=at_once)
+        with mock.patch.object(gpu_choice, "_AT_ONCE", at_once):
+            table, read = gpu_choice.select(scores, ints(*lengths), live, k, **options)
         table[-1], read[-1] = 0, 0
         for r, h in product(range(R - 1), range(heads)):
             table[r, h, -(-int(read[r, h]) // page) :] = 0
@@ -344,9 +346,10 @@ def test_the_best_slots_by_probability(M: int, largest: bool) -> None:
     rows = Looks(lengths, M)
 
     def run() -> Sequence[Tensor]:
-        table, read = gpu_choice.select(
-            rows.splits(), rows.lengths, rows.counts.live, k, largest=largest, at_once=16
-        )
+        with mock.patch.object(gpu_choice, "_AT_ONCE", 16):
+            table, read = gpu_choice.select(
+                rows.splits(), rows.lengths, rows.counts.live, k, largest=largest
+            )
         for r, seen in enumerate(lengths):
             table[r, :, seen + 1 :] = 0
         return table, read

@@ -87,7 +87,7 @@ class DeviceCounts:
         # Where kernels count the slots that they read, (R, H, parts) by layer, rows of a step and
         # whether pages are read; None where they do not.
         self.reads: dict[tuple[int, int, bool], Tensor] | None = None
-        # Whether layers that choose read all in this step, and what `Step.handed` is in a `Step`.
+        # Whether layers that choose read all in this step; and as `Step.handed`, until it ends.
         self.dense, self.handed = True, None
 
     def number(self, name: str, grows: bool = False) -> Tensor:

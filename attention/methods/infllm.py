@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -262,19 +261,17 @@ class InfLLMLayer(Choosing, Ring):
         the rounding of two turns, each to the model's dtype. Mass is that of the window and of the
         newest block; before that it is anything.
         """
-        put, position = (
-            partial(devices.put, device=self.geometry.device),
-            np.arange(seen.max(initial=0)),
-        )
+        device, position = self.geometry.device, np.arange(seen.max(initial=0))
         gone, result = position < self.left(seen)[:, None], []
         for parts in zip(self.far, self.near, strict=True):
             C, both = parts[0].capacity, torch.cat([x.data[rows] for x in parts], dim=2)
             slot = np.where(gone, self.far_slot(position) % max(C, 1), C + position % self.limit)
             slot[position >= seen[:, None]] = 0
-            result.append(gather(both, put(slot)[:, None]))
+            result.append(gather(both, devices.put(slot, device)[:, None]))
         if gone.any() and not self.absolute:
-            turn = self.geometry.rope.turn(range(1), put(position[None]), result[0])
-            result[0] = rotate(result[0], turn).where(put(gone)[:, None, :, None], result[0])
+            turn = self.geometry.rope.turn(range(1), devices.put(position[None], device), result[0])
+            left = devices.put(gone, device)[:, None, :, None]
+            result[0] = rotate(result[0], turn).where(left, result[0])
         return result
 
     def tokens(self, rows: Tensor, seen: Counts) -> tuple[Tensor, Tensor]:

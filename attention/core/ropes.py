@@ -91,6 +91,8 @@ class Rope:
             below: what all positions are below: their angles are then looked up in tables that grow
                 with it. None to ask the model for them.
         """
+        if below is not None and isinstance(end, range):
+            return self._once(lambda at, like: self.turn(at, end, like), start, like, below, end)
         c0, s0 = self._once(self._undoing, start, like, below)
         c1, s1 = self._once(self.angles, end, like, below)
         first, second = (s1 * c0 + c1 * s0).chunk(2, dim=-1)
@@ -102,9 +104,12 @@ class Rope:
         size = cos * cos + sin * sin
         return cos / size, -sin / size
 
-    def _once(self, make: Make, at: Tensor | range, like: Tensor, below: int | None) -> Turn:
+    def _once(
+        self, make: Make, at: Tensor | range, like: Tensor, below: int | None, *what: range
+    ) -> Turn:
         """What `make` gives at positions (B, N): a range's, and those below `below`, are stored."""
-        key = (make.__name__, at if isinstance(at, range) else "below", like.dtype, like.device)
+        places = at if isinstance(at, range) else "below"
+        key = (make.__name__, *what, places, like.dtype, like.device)
         if isinstance(at, range):
             if key not in self._known:
                 self._known[key] = make(at, like)
@@ -112,7 +117,8 @@ class Rope:
         if below is None:
             return make(at, like)
         if key not in self._known or self._known[key][0].shape[2] < below:
-            self._known[key] = make(range(1 << max(below - 1, 1023).bit_length()), like)
+            every = torch.arange(1 << max(below - 1, 1023).bit_length(), device=like.device)
+            self._known[key] = make(every[None], like)
         cos, sin = self._known[key]
         return cos[0, 0, at][:, None], sin[0, 0, at][:, None]
 

@@ -179,8 +179,9 @@ class Compressing(Bounded):
     def append(self, q: Tensor, k: Tensor, v: Tensor, step: Step) -> None:
         """Write the new tokens of each row behind those held, and remember their scaled queries."""
         most = int((self.stored_tokens + step.new).max())
-        for slots in self.per_slot:
-            slots.fit(most)
+        if self.k.capacity < most:
+            for slots in self.per_slot:
+                slots.fit(most)
         self.queries.fit(self.observers)
         arriving = (*self.incoming(k, v, step), *self.remembered(step))
         if step.decode:

@@ -84,8 +84,9 @@ class Evicting(Bounded):
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.check(step)
         g, S, occupancy = self.geometry, min(step.longest, self.limit), step.occupancy(self.limit)
-        for slots in self.per_slot:
-            slots.fit(S)
+        if self.k.capacity < S:
+            for slots in self.per_slot:
+                slots.fit(S)
         first = step.flat(np.zeros_like(step.past), g.Hkv, self.k.capacity, "first")
         arriving = (*self.incoming(k, v, step), *((slots, None) for slots in self.memories))
         g.engine.put(arriving, first + self.next.data.view(-1))

@@ -41,7 +41,7 @@ class Compressing(Bounded):
         self.queries = self.slots("queries", (geometry.D,), heads=geometry.Hq, limit=observers)
         self.stored_tokens: Counts = np.zeros(geometry.B, dtype=np.int64)
         self.last_read = self.stored_tokens
-        self.counted |= {"stored_tokens": 0, "last_read": 0}
+        self._row_counts |= {"stored_tokens": 0, "last_read": 0}
 
     @abstractmethod
     def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:

@@ -124,7 +124,7 @@ class Layer(ABC):
         self.key_heads = geometry.Hkv  # of the model, which `geometry` may have more of
         self.state: dict[str, Slots] = {}
         # Attributes that have a number of each row, (B,), and what an empty row has.
-        self.counted: dict[str, int] = {}
+        self._row_counts: dict[str, int] = {}
         self.traces: tuple[Tensor, ...] = ()  # what the last `step` left on the device
         # Positions that rows stored before the last step cut them, (Hkv, S), by row.
         self.before: dict[int, Tensor] = {}
@@ -311,21 +311,21 @@ class Layer(ABC):
         """Keep, reorder or repeat rows."""
         for slots in self.state.values():
             slots.select(index)
-        for name in self.counted:
+        for name in self._row_counts:
             setattr(self, name, getattr(self, name)[index.cpu().numpy()])
 
     def replace(self, rows: Tensor, source: Layer, source_rows: Tensor) -> None:
         """Rows become copies of another layer's rows."""
         for name, slots in self.state.items():
             slots.replace(rows, source.state[name], source_rows)
-        for name in self.counted:
+        for name in self._row_counts:
             self.renumber(name, rows, getattr(source, name)[source_rows.cpu().numpy()])
 
     def clear(self, rows: Tensor) -> None:
         """Empty these rows."""
         for slots in self.state.values():
             slots.clear(rows)
-        for name, empty in self.counted.items():
+        for name, empty in self._row_counts.items():
             self.renumber(name, rows, empty)
 
     def renumber(self, name: str, rows: Tensor, values: Counts | int) -> None:

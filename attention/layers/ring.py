@@ -31,7 +31,7 @@ class Ring(Layer):
         # What layers share that keep the same tokens.
         self.kind: tuple[Hashable, ...] = type(self), limit
         self.sinks: Counts = np.full(geometry.B, sinks)  # of each row
-        self.counted["sinks"] = sinks
+        self._row_counts["sinks"] = sinks
         self.k = self.slots("k", (geometry.D,), limit=limit)
         self.v = self.slots("v", (geometry.D,), limit=limit)
         # What is remembered of the token in each slot; a new one starts with what is empty.

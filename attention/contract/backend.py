@@ -6,13 +6,21 @@ import dataclasses
 import math
 from abc import ABC
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from attention.errors import InvalidValue, check_choice, check_flag, check_int
+from attention.errors import (
+    InvalidValue,
+    check_choice,
+    check_flag,
+    check_int,
+    check_ints,
+    check_number,
+)
 from attention.identity import named
 from attention.layers.layer import Geometry, KeepAll, Layer
 from attention.layers.sliding import SlidingLayer
@@ -43,8 +51,13 @@ class Backend(ABC):
         layer_class: state of a sparsified layer, made as layer_class(geometry, backend). A method
             whose parameters choose among classes answers `layer`, and names here one that can do
             what they all can.
-        budget: the most tokens one decode query may read, current token included; None for all.
+        budget: the most tokens one decode query may read, current token included; None for all. A
+            list is taken for `budgets`, and their mean is the budget.
         dense_layers: first layers left dense, the model's own sliding layers among them counted.
+        budgets: of every layer that holds keys, 0 where it is dense or slides; their mean without
+            these is `budget`. Parameters at their defaults follow from a layer's own budget.
+        pyramid: how many times the last layer's budget the first one's is; those between lie on a
+            line, in whole pages, and the mean is `budget` (PyramidKV, arXiv 2406.02069).
 
     Raises:
         InvalidValue: a parameter is out of range.
@@ -61,12 +74,24 @@ class Backend(ABC):
     budget: int | None
     # Results are stored under `params`: what most methods never set is no part of them.
     dense_layers: int = field(default=0, metadata={"left_out": 0})
+    budgets: Sequence[int] | None = field(default=None, metadata={"left_out": None})
+    pyramid: float | None = field(default=None, metadata={"left_out": None})
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             if isinstance(value, np.generic):
                 self._resolve(f.name, value.item())
+        typed: Any = self.budget
+        listed = typed if isinstance(typed, list | tuple) else self.budgets
+        if listed is not None:
+            numbers = check_ints("budgets", listed, 0)
+            mean = sum(numbers) / max(sum(n > 0 for n in numbers), 1)
+            if mean != (int(mean) if listed is typed else self.budget):
+                allowed = "one for each layer, 0 where it has none, of which `budget` is the mean"
+                raise InvalidValue("budgets", listed, allowed)
+            self._resolve("budgets", numbers)
+            self._resolve("budget", int(mean))
         own = next(f for f in dataclasses.fields(self) if f.name == "budget")
         if self.budget is not None or (own.init and own.default is dataclasses.MISSING):
             check_int("budget", self.budget, self.least_budget)
@@ -75,6 +100,73 @@ class Backend(ABC):
         check_int("dense_layers", self.dense_layers, 0)
         for name, texts in self.choices.items():
             check_choice(name, getattr(self, name), texts)
+        if self.pyramid is not None:
+            check_number("pyramid", self.pyramid, "a number above 0", above=0)
+            if self.budget is None or self.budgets is not None:
+                raise InvalidValue("pyramid", self.pyramid, "nothing but with one budget")
+        for budget in sorted(set(self._numbers(2))):
+            try:
+                self.of_budget(budget)
+            except InvalidValue as error:
+                allowed = f"budgets that fit in every layer ({error})"
+                raise InvalidValue(str(self.layered), self._layering, allowed) from error
+
+    @property
+    def layered(self) -> str | None:
+        """The parameter by which layers have budgets of their own; None where all have one."""
+        return next((x for x in ("pyramid", "budgets") if getattr(self, x) is not None), None)
+
+    @property
+    def _layering(self) -> Any:
+        return getattr(self, self.layered or "budget")
+
+    def _numbers(self, layers: int) -> list[int]:
+        """The budgets of so many layers, those that have one of their own, in order."""
+        if self.budgets is not None or self.pyramid is None or self.budget is None:
+            return [n for n in self.budgets or () if n]
+        page, last = getattr(self, "page", 1), 2 * self.budget / (1 + self.pyramid)
+        fall = (self.pyramid - 1) * last / max(layers - 1, 1)
+        upper = [round((self.pyramid * last - i * fall) / page) * page for i in range(layers // 2)]
+        # A layer has more than the mean by what its counterpart at the other end has less.
+        lower = [2 * self.budget - n for n in reversed(upper)]
+        return [*upper, *[self.budget] * (layers % 2), *lower]
+
+    def layer_budgets(self, windows: Sequence[int | None]) -> dict[int, int]:
+        """The budget of each layer that has one of its own, in a model of `Geometry.windows`.
+
+        Raises:
+            InvalidValue: they do not fit the model; asked before any compute.
+        """
+        if self.layered is None:
+            return {}
+        own = [i for i, w in enumerate(windows) if w is None and i >= self.dense_layers]
+        have = [i in own for i in range(len(windows))]
+        if self.budgets is not None and [n > 0 for n in self.budgets] != have:
+            allowed = f"{len(windows)} numbers, above 0 in these layers alone: {own}"
+            raise InvalidValue("budgets", self.budgets, allowed)
+        budgets = dict(zip(own, self._numbers(len(own)), strict=True))
+        chosen = [[c for c in self.choosing_layers(windows) if c <= i][-1:] or [i] for i in own]
+        if any(budgets[i] != budgets[c] for i, (c,) in zip(own, chosen, strict=True)):
+            allowed = "one budget from each layer that chooses for others to the next one"
+            raise InvalidValue(self.layered, self._layering, allowed)
+        return budgets
+
+    def of_budget(self, budget: int) -> Self:
+        """The same with one budget in all layers; parameters at their defaults follow from it."""
+        alone = {"budgets": None, "pyramid": None}
+        params = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init} | alone
+        kind, usual = type(self), type(self)(**params)
+        defaults = [f.name for f in dataclasses.fields(self) if f.init and f.default is AUTO]
+        for name in reversed(defaults):  # what follows from others comes behind them
+            rest = {key: value for key, value in params.items() if key != name}
+            with suppress(InvalidValue):
+                params = rest if kind(**rest) == usual else params
+        return kind(**params | {"budget": budget})
+
+    @cached_property
+    def _least(self) -> Self:
+        """The same as in the layer with the smallest budget."""
+        return self if self.layered is None else self.of_budget(min(self._numbers(2)))
 
     def _resolve(self, name: str, value: Any) -> None:
         """Put the value in force in the place of a parameter, while the backend is made."""
@@ -83,7 +175,7 @@ class Backend(ABC):
     @property
     def exact_until(self) -> float:
         """Tokens seen up to which this equals full attention; inf without a budget."""
-        return math.inf if self.budget is None else self.budget
+        return math.inf if self._least.budget is None else self._least.budget
 
     @property
     def turns_keys(self) -> bool:
@@ -152,7 +244,11 @@ class Backend(ABC):
             return SlidingLayer(geometry, Full())
         if geometry.index < self.dense_layers:
             return KeepAll(geometry, Full())
-        layer = self.layer(geometry)
+        own = self.layer_budgets(geometry.windows).get(geometry.index)
+        layer = (self if own is None else self.of_budget(own)).layer(geometry)
+        if self.layered is not None and layer.cut_together:
+            allowed = f"one budget: {self.name} drops the same tokens in all layers"
+            raise InvalidValue(self.layered, self._layering, allowed)
         layer.exact_until = self.exact_until
         return layer
 
@@ -207,6 +303,8 @@ class Full(Backend):
     layer_class = KeepAll
     budget: None = field(default=None, init=False, repr=False)
     dense_layers: int = field(default=0, init=False, repr=False)
+    budgets: None = field(default=None, init=False, repr=False)
+    pyramid: None = field(default=None, init=False, repr=False)
 
 
 def _listed(value: Any) -> Any:

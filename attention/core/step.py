@@ -90,7 +90,10 @@ class Step:
         decode: one column, in which every row's token is a decode query.
         behind: where it is not, how many newest tokens of each row are decode queries, (B,).
         handed: what the last layer chose that `hands_on`; see `Selecting.hand_on`.
+        scope: the budget of the layer that runs: what layers share may follow from it.
     """
+
+    scope: int | None = None
 
     def __init__(
         self,
@@ -147,10 +150,11 @@ class Step:
         return groups
 
     def memo(self, key: Hashable, make: Callable[[], X]) -> X:
-        """`make()`, computed by the first layer that asks and handed to all others."""
-        if key not in self._memos:
-            self._memos[key] = make()
-        value: X = self._memos[key]
+        """`make()`, computed by the first layer that asks and handed to all of its budget."""
+        place = self.scope, key
+        if place not in self._memos:
+            self._memos[place] = make()
+        value: X = self._memos[place]
         return value
 
     def tensor(self, counts: Counts | npt.NDArray[np.bool_] | list[int]) -> Tensor:
@@ -263,7 +267,8 @@ class DeviceStep(Step):
         self.T, self.decode, self.padded, self.device = 1, True, False, past.device
         self.rows = len(past)
         past = past.long()
-        self._memos = {"past": past, "seen": past + 1, **(known or {})}
+        known = {"past": past, "seen": past + 1, **(known or {})}
+        self._memos = {(None, key): value for key, value in known.items()}
 
     def tensor(self, counts: object) -> NoReturn:  # noqa: ARG002
         raise HostNumber("step.tensor, a copy of host numbers")

@@ -140,8 +140,8 @@ class Compressing(Bounded):
 
     def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
         position, queries = fixed(self.position, self.queries)
-        lengths, observed = counts.number("stored", grows=True), queries if self.observers else None
-        counts.number("prompt")
+        lengths, observed = self.number(counts, "stored", True), queries if self.observers else None
+        self.number(counts, "prompt")
         where = (self.k, self.v, lengths, self.limit)
         return self.store_of(*where, position=position, queries=observed)
 

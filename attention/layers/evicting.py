@@ -112,9 +112,8 @@ class Evicting(Bounded):
         assert self.store is not None
         splits = gpu.attend_splits(counts, self.store, q, k, v, scaling, logits=True)
         out = gpu.join_splits(counts, splits)
-        numbers = (
-            x[: len(q)] for x in (counts.seen, counts.number("spared"), counts.number("recent"))
-        )
+        row_numbers = counts.seen, self.number(counts, "spared"), self.number(counts, "recent")
+        numbers = (x[: len(q)] for x in row_numbers)
         with self.hooking(len(q)):
             self.drop(gpu.probabilities(counts, splits), *numbers)
         return out
@@ -146,7 +145,7 @@ class Evicting(Bounded):
         self.drop(probs, step.past_tokens, none, none)
 
     def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
-        numbers = counts.number("spared"), counts.number("recent")
+        numbers = self.number(counts, "spared"), self.number(counts, "recent")
         hooked = gpu.Eviction("", fixed(self.next)[0])
         evicts = hooked if self.hooked else self.eviction(*numbers)
         more = {"position": fixed(self.position)[0], "eviction": evicts}

@@ -85,6 +85,7 @@ class Method(Protocol):
     def rewindable(self) -> bool: ...
     def params(self) -> dict[str, Any]: ...
     def check_heads(self, heads: Sequence[int], groups: Sequence[int]) -> None: ...
+    def layer_budgets(self, windows: Sequence[int | None]) -> dict[int, int]: ...
     def choosing_layers(self, windows: Sequence[int | None]) -> tuple[int, ...]: ...
     def build(self, geometry: Geometry) -> Layer: ...
 
@@ -154,6 +155,7 @@ class Layer(ABC):
         q is (B, Hq, T, D), k and v are (B, Hkv, T, D), q and k roped. What is kept of them is
         copied, as the next step's may lie where these do.
         """
+        step.scope = self.budget
         if not step.decode:
             if step.decodes(self.exact_until):
                 return self.in_turn(q, k, v, scaling, step)
@@ -280,8 +282,12 @@ class Layer(ABC):
         return gpu.Store(*where, sink_logits=sinks, **more)
 
     def row_numbers(self, prompts: Counts) -> dict[str, Counts]:  # noqa: ARG002
-        """What `DeviceCounts.numbers` are to be, (B,) each."""
+        """What `number` answers from `DeviceCounts`, (B,) each."""
         return {}
+
+    def number(self, counts: gpu.DeviceCounts, name: str, grows: bool = False) -> Tensor:
+        """A number of each row, shared by the layers of one budget."""
+        return counts.number(f"{name} {self.budget}", grows)
 
     def reserve(self, counts: gpu.DeviceCounts) -> None:
         """Let the state lie at fixed addresses, for `step`."""

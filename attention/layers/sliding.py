@@ -38,7 +38,7 @@ class SlidingLayer(Ring):
         super().__init__(geometry, backend, geometry.model_window)
 
     def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
-        first = counts.number("nothing stays")
+        first = self.number(counts, "nothing stays")
         return self.store_of(self.k, self.v, counts.seen, self.limit, "ring", first=first)
 
     def refuse_crop(self, seen: Counts) -> InvalidValue | None:

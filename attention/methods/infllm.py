@@ -373,8 +373,9 @@ class InfLLM(Backend):
 
     @property
     def exact_until(self) -> float:
-        far = self.n_init + (self.topk + 1) * self.block
-        return self.n_local + far * (self.far_position == "absolute")
+        p = self._least
+        far = p.n_init + (p.topk + 1) * p.block
+        return p.n_local + far * (self.far_position == "absolute")
 
     @property
     def turns_keys(self) -> bool:

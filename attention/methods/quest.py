@@ -14,6 +14,7 @@ from attention.contract import (
     InvalidValue,
     Layer,
     Paged,
+    check_int,
     check_number,
     check_pages,
     fixed,
@@ -133,8 +134,9 @@ class Quest(Backend):
     spread: str = field(default="norm", metadata={"left_out": "norm"})
 
     def __post_init__(self) -> None:
-        check_pages(self.budget, self.page)
+        check_int("page", self.page, 1)
         super().__post_init__()
+        check_pages(self.budget, self.page)
         check_number("factor", self.factor, "a number of at least 0", least=0)
         for name, default in (("factor", 0.5), ("spread", "norm")):
             if self.rule == "bounds" and getattr(self, name) != default:

@@ -18,6 +18,7 @@ from attention.contract import (
     Geometry,
     Slots,
     Step,
+    check_int,
     check_pages,
     check_share,
     fixed,
@@ -124,7 +125,8 @@ class RaaS(Dropping):
     gqa: str = "max"
 
     def __post_init__(self) -> None:
-        check_pages(self.budget, self.page)
+        check_int("page", self.page, 1)
         super().__post_init__()
+        check_pages(self.budget, self.page)
         if self.alpha is not None:
             check_share("alpha", self.alpha)

@@ -43,7 +43,7 @@ class SinkLayer(Ring):
     def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
         self.first_as_roped(range(len(self.sinks)))
         turn = self.geometry.rope.table(counts.tokens, self.k.data) if self.turns else None
-        more = {"first": counts.number("sinks"), "turn": turn}
+        more = {"first": self.number(counts, "sinks"), "turn": turn}
         return self.store_of(self.k, self.v, counts.seen, self.limit, "ring", **more)
 
     def row_numbers(self, prompts: Counts) -> dict[str, Counts]:  # noqa: ARG002

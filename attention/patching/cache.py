@@ -358,8 +358,9 @@ class AttentionCache(StateCache):
                 room = 1 << max(longest - 1, 1023).bit_length()
             counts, moved = self.reserve(max(rows, had[0], self.session.room[0]), room), True
         if moved:
-            numbers = [layer.row_numbers(self._rows.prompts) for layer in self.layers]
-            counts.write(self._rows.seen, {k: x for each in numbers for k, x in each.items()})
+            numbers = [(x.budget, x.row_numbers(self._rows.prompts)) for x in self.layers]
+            named = {f"{k} {budget}": x for budget, own in numbers for k, x in own.items()}
+            counts.write(self._rows.seen, named)
             self._written = self._rows
         counts.dense = all(layer.dense(step) for layer in self.layers)
         return counts
@@ -370,7 +371,7 @@ class AttentionCache(StateCache):
         """The step has been launched, and left `traces`: every row has one token more."""
         self._step, due = step, []  # until all is counted
         for layer, trace in zip(self.layers, traces, strict=True):
-            layer.traces = trace
+            layer.traces, step.scope = trace, layer.budget
             due.append(layer.settle(step))
         self._close(step, due, True, shorten)
         self._written = self._rows

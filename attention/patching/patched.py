@@ -124,6 +124,7 @@ def check_method(backend: Method, session: Session) -> None:
         last = f"layer {full[-1]} is the model's last that {backend.name} can use"
         raise InvalidValue("dense_layers", backend.dense_layers, f"at most {full[-1]}: {last}")
     backend.choosing_layers(session.windows)
+    backend.layer_budgets(session.windows)
     if not backend.turns_keys:
         return
     anatomy = session.anatomy

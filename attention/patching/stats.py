@@ -77,8 +77,8 @@ def row_stats(
     chosen = [reads for reads in measured if reads is not None]
     lengths_tell = [x for x, reads in zip(sparse, measured, strict=True) if reads is None]
     # Layers of one kind hold the same, and cost the same unless that depends on what they chose.
-    numbers_of = Counter((type(x), x.variety) for x in sparse)
-    kinds = {(type(x), x.variety): x for x in sparse}
+    numbers_of = Counter((type(x), x.variety, x.budget) for x in sparse)
+    kinds = {(type(x), x.variety, x.budget): x for x in sparse}
     every = [(x, numbers_of[kind]) for kind, x in kinds.items()]
     exempt = [(x[0], len(x)) for x in (first, sliding) if x]
     counted = [(x, n) for x, n in every if any(x is y for y in lengths_tell)]

@@ -404,6 +404,12 @@ VARIANTS = (
     attention.Kascade(budget=16, gqa="max"),
     attention.Kascade(budget=16, anchors=[], maps=[[0, 1], [1, 0]]),
     attention.Quest(budget=16, page=4, dense_layers=0, rule="moments", gqa="max"),
+    attention.H2O(budget=15, budgets=[18, 12]),
+    attention.RKV(budget=18, budgets=[14, 22]),
+    attention.Sink(budget=16, pyramid=2),
+    attention.Quest(budget=16, page=4, dense_layers=0, budgets=[8, 24]),
+    attention.Oracle(budget=16, pyramid=2.0),
+    attention.InfLLM(budget=32, pyramid=0.7),
 )
 # Models whose keys do not follow their budget alone, which a captured step does not serve.
 HOST = (

@@ -10,7 +10,7 @@ import pytest
 import attention
 from attention.errors import BudgetExceeded, InvalidValue
 from attention.layers.compressing import interval
-from attention.testing.driving import follow, text
+from attention.testing.driving import follow, text, tiny_model
 from lil.decoding.sampling import NotFiniteError
 from tests.attention.zoo import animal
 
@@ -101,7 +101,10 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
         *({"sinks": 0, "budget": 0}, {"positions": "hf_sinkcache"}),
     ),
     "snapkv": ({"budget": 3}, {"window": 12}, {"window": 0}, {"kernel": 2}, {"gqa": "query_head"}),
-    "tova": ({"budget": 1}, {"budget": "8"}),
+    "tova": (
+        *({"budget": 1}, {"budget": "8"}, {"pyramid": 0}, {"pyramid": 9}, {"budgets": [9, 6]}),
+        *({"budgets": 8}, {"budgets": [8.0, 8.0]}, {"budgets": [8, 8], "pyramid": 2.0}),
+    ),
     "duo": (
         *({"budget": 0}, {"sinks": 16, "budget": 16}, {"sparsity": 1.1}, {"threshold": -1}),
         *({"pattern": x} for x in ([], [1.0], [[1], [1, 0]], [[float("nan")]], "no such file", 3)),
@@ -133,6 +136,31 @@ def test_what_is_not_given_follows_from_the_budget() -> None:
     assert params("snapkv", "window", 4, 64, 1024) == [1, 16, 32]
     # How many tokens rkv and snapkv drop at once.
     assert [interval(b) for b in (4, 64, 512, 1024)] == [1, 16, 128, 128]
+
+
+def test_budgets_of_layers_are_those_typed() -> None:
+    """Parameters at their defaults follow from a layer's own budget, others stay."""
+    model = tiny_model(4)
+    for entry, expected in {
+        "h2o(budget=[24, 16, 12, 8])": [(24, 12), (16, 8), (12, 6), (8, 4)],
+        "h2o(budget=16, heavy=3, pyramid=3)": [(24, 21), (19, 16), (13, 10), (8, 5)],
+        "h2o(budget=16, heavy=8, dense_layers=1, pyramid=3)": [(24, 12), (16, 8), (8, 4)],
+    }.items():
+        backend = attention.get(entry)
+        assert attention.get("h2o", **backend.params()) == backend
+        with backend.on(model) as cache:
+            follow(model, cache, [text(30)], text(1, 1))
+            own: list[Any] = cache.layers[backend.dense_layers :]
+            assert [(layer.budget, layer.recent) for layer in own] == expected
+    pages = attention.Quest(budget=64, pyramid=3).layer_budgets([None] * 7)
+    assert pages == {2: 96, 3: 80, 4: 64, 5: 48, 6: 32}
+    for entry, says in {
+        "tova(budget=[8, 8])": "4 numbers",
+        "quest(budget=[64, 64, 64, 64])": r"in these layers alone: \[2, 3\]",
+        "kascade(budget=8, pyramid=2)": "pyramid = 2: .* chooses for others",
+    }.items():
+        with pytest.raises(InvalidValue, match=says), attention.get(entry).on(model):
+            pass
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ class Oracle(Backend):
 
     @property
     def exact_until(self) -> float:
-        return self.budget or 0
+        return self._least.budget or 0
 
     def layer(self, geometry: Geometry) -> Layer:
         return (Likeliest if self.top_p is None else ShareLayer)(geometry, self)

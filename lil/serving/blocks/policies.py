@@ -56,6 +56,10 @@ class BlockPolicy(ABC):
     def __post_init__(self) -> None:
         keeps = getattr(self.method, "keep_prompt", False)
         require(not keeps, "keep_prompt", keeps, "False inside an engine")
+        layered = self.method.layered
+        require(
+            not layered, str(layered), self.method.params().get(layered), "nothing inside an engine"
+        )
         self.check()
 
     @abstractmethod

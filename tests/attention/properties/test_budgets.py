@@ -6,6 +6,7 @@ some was read, and nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -62,6 +63,41 @@ def test_budgets_are_met_in_every_layer_and_head(case: Case) -> None:
             if b.name in EVICTING:
                 for index in range(b.dense_layers, case.shape.layers):
                     assert max(len(head) for row in s.kept(index) for head in row) <= b.budget
+
+
+@st.composite
+def uneven(draw: Callable[..., Any], method: str) -> Case:
+    """Layers of unlike budgets."""
+    case = draw(cases(BACKENDS[method](), layers=st.integers(2, 4), prompt=40, steps=20, rows=3))
+    assume(not getattr(case.backend, "keep_prompt", False))  # the longest prompts do not fit
+    assume(not getattr(case.backend, "shared", False))
+    try:
+        pyramid = draw(st.sampled_from((0.4, 1.3, 2.5)))
+        backend = dataclasses.replace(case.backend, dense_layers=0, pyramid=pyramid)
+    except attention.InvalidValue:
+        assume(False)
+    return dataclasses.replace(case, backend=backend)
+
+
+@holds(2, *each([x for x in BUDGETED if x not in ("kascade", "lessismore")], uneven))
+def test_layers_of_unlike_budgets_do_what_each_does_alone(case: Case) -> None:
+    layers, texts = range(case.shape.layers), case.texts()
+    budgets = case.backend.layer_budgets([None] * len(layers))
+    assert sum(budgets.values()) == len(layers) * case.backend.budget
+    alone = [case.backend.of_budget(budgets[i]) for i in layers]
+    with session(case.backend, texts) as s, contextlib.ExitStack() as stack:
+        others = [stack.enter_context(session(backend, texts)) for backend in alone]
+        for counts in case.whole:
+            outs = s.feed(counts)
+            for i, other in enumerate(others):
+                for out, want in zip(outs, other.feed(counts), strict=True):
+                    assert torch.equal(out[i], want[i])
+                assert s.kept(i) == other.kept(i)
+        stats = [other.cache.row_stats() for other in others]
+        most = torch.stack([x.read_max for x in stats]).amax(0)
+        assert s.cache.row_stats().read_max.tolist() == most.tolist()
+        means = torch.stack([x.read_mean for x in stats]).mean(0)
+        assert s.cache.row_stats().read_mean.tolist() == pytest.approx(means.tolist())
 
 
 def per_query_head(sets: list[list[int]], shape: Shape) -> list[list[int]]:

@@ -16,7 +16,6 @@ import numpy as np
 from attention.errors import (
     InvalidValue,
     check_choice,
-    check_flag,
     check_int,
     check_ints,
     check_number,
@@ -279,15 +278,20 @@ class Dropping(Backend):
 
     Attributes:
         keep_prompt: no token of a row's prompt is dropped (arXiv 2609.03430); a prompt that leaves
-            the method too few tokens is refused when it is read.
+            the method too few tokens is refused when it is read. Or a number: of the prompt's
+            first tokens so many, as instructions are, and of these alone the above is true.
     """
 
     budget: int
-    keep_prompt: bool = field(default=False, metadata={"left_out": False})
+    keep_prompt: bool | int = field(default=False, metadata={"left_out": False})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_flag("keep_prompt", self.keep_prompt)
+        if not isinstance(self.keep_prompt, bool):
+            # 1 is equal to True, so they would be one method.
+            allowed = f"True, False, or an integer from 2 to budget - 1 = {self.budget - 1}"
+            if check_int("keep_prompt", self.keep_prompt, 2, allowed) >= self.budget:
+                raise InvalidValue("keep_prompt", self.keep_prompt, allowed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,21 +9,20 @@ from torch import Tensor
 
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
-from attention.errors import check_flag
 from attention.layers.layer import Geometry, Layer, Method, check_prompt
 
 
 class Bounded(Layer):
     """At most `budget` tokens per row and KV head, each with its position and what is known of it.
 
-    With the backend's `keep_prompt` a row's prompt stays, and the method has what is left.
+    With `keep_prompt` a row's prompt, or its first tokens, stay; the method has what is left.
     """
 
     def __init__(self, geometry: Geometry, backend: Method) -> None:
         super().__init__(geometry, backend)
         assert self.budget is not None
         self.limit = limit = self.budget
-        self.keeps_prompt = check_flag("keep_prompt", getattr(backend, "keep_prompt", False))
+        self.keeps_prompt = getattr(backend, "keep_prompt", False)
         self.k = self.slots("k", (geometry.D,), limit=limit)
         self.v = self.slots("v", (geometry.D,), limit=limit)
         # The position of the token in each slot.
@@ -55,7 +54,7 @@ class Bounded(Layer):
     def check_prompts(self, step: Step) -> None:
         """Refuse a prompt that is to stay and leaves the method too few tokens of the budget."""
         if self.keeps_prompt and (step.past < step.prompt).any():
-            check_prompt(step, self.limit, self.least_room())
+            check_prompt(step, self.staying(step.prompt), self.limit, self.least_room())
 
     def row_bytes(self, seen: Counts) -> Counts:
         per_slot = sum(slots.width for slots in self.per_slot)

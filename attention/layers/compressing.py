@@ -90,7 +90,7 @@ class Compressing(Bounded):
         return self.observers
 
     def spared(self, prompt: Counts) -> Counts:
-        """First tokens of rows that stay, where prompts of so many tokens do."""
+        """First tokens of rows that stay, where so many of their prompts do."""
         return prompt
 
     def least_room(self) -> int:
@@ -248,7 +248,7 @@ class Compressing(Bounded):
 
     def cuts(self, full: Counts, step: Step) -> list[Cut]:
         """Rows that are cut together: all of them, or each alone where they are not cut alike."""
-        prompts = step.prompt[full] * self.keeps_prompt
+        prompts = self.staying(step.prompt[full])
         sizes = [
             (self.target(seen, self.limit - prompt), self.window(self.limit - prompt))
             for seen, prompt in zip(step.seen[full].tolist(), prompts.tolist(), strict=True)

@@ -41,14 +41,14 @@ class Evicting(Bounded):
         """
 
     def newest(self, prompt: Counts) -> Counts | None:  # noqa: ARG002
-        """How many of a row's newest tokens stay, (B,); None for none."""
+        """How many newest tokens of rows stay, (B,), beside so many of prompts; None for none."""
         return None
 
     def stays(self, step: Step) -> Tensor | None:
         """Positions from which on a row's tokens must stay, (B,); None for none."""
 
         def first() -> Tensor | None:
-            newest = self.newest(step.prompt)
+            newest = self.newest(self.staying(step.prompt))
             return None if newest is None else step.seen_tokens - step.tensor(newest - 1)
 
         return step.memo(("recent", type(self)), first)
@@ -61,15 +61,16 @@ class Evicting(Bounded):
         """
 
     def spared(self, prompt: Counts) -> Counts:
-        """First tokens of rows that stay, (B,), where prompts have so many."""
-        return prompt * self.keeps_prompt
+        """First tokens of rows that stay, (B,), where so many of their prompts do."""
+        return prompt
 
     def kept_or(self, worth: Tensor, step: Step) -> Tensor:
         """What slots are worth, inf where they hold a token of a prompt that stays."""
         if not self.keeps_prompt:
             return worth
         position = self.position.data[:, :, : worth.shape[2]]
-        end = step.memo("prompt", lambda: step.tensor(step.prompt)[:, None, None])
+        staying = self.staying
+        end = step.memo("prompt", lambda: step.tensor(staying(step.prompt))[:, None, None])
         # Empty slots have a position below 0.
         return worth.masked_fill((position >= 0) & (position < end), float("inf"))
 
@@ -156,9 +157,10 @@ class Evicting(Bounded):
         raise NotImplementedError(self.geometry.method)
 
     def row_numbers(self, prompts: Counts) -> dict[str, Counts]:
-        newest = self.newest(prompts)
+        staying = self.staying(prompts)
+        newest = self.newest(staying)
         recent = np.zeros_like(prompts) if newest is None else newest
-        return {"spared": self.spared(prompts), "recent": recent}
+        return {"spared": self.spared(staying), "recent": recent}
 
     def loser(self, S: int, step: Step) -> Tensor:
         """The slot the next token overwrites, (B, Hkv, 1)."""

@@ -90,9 +90,9 @@ class Method(Protocol):
     def build(self, geometry: Geometry) -> Layer: ...
 
 
-def check_prompt(step: Step, limit: int, least: int) -> None:
-    """Refuse a prompt that is to stay and leaves too little of the budget."""
-    longest = int((step.prompt * (step.past < step.prompt)).max())
+def check_prompt(step: Step, staying: Counts, limit: int, least: int) -> None:
+    """Refuse a prompt of which so many tokens are to stay that too little of the budget is left."""
+    longest = int((staying * (step.past < step.prompt)).max())
     if longest > limit - least:
         allowed = f"at most {limit - least} = budget {limit} - {least} that the method needs"
         allowed += ", as keep_prompt drops none of them"
@@ -111,6 +111,7 @@ class Layer(ABC):
     keeps_all = False  # every token a row has seen is held, so that `tokens` can answer
     rewindable = False  # `crop` is exact for any row, however long it is
     cut_together = False  # all layers are cut behind the last one, and hold prompts until then
+    keeps_prompt: bool | int = False  # what stays of prompts, see `Dropping.keep_prompt`
     # Whether `step` does what `decode` does in this very class by kernels: a subclass must say so
     # again. In others it calls their hooks, where its base class has any.
     on_device = False
@@ -250,6 +251,12 @@ class Layer(ABC):
     def settle(self, step: Step) -> Sequence[Cut]:  # noqa: ARG002
         """Count on the host what `step` did, and rows that are to be cut; they count as cut."""
         return ()
+
+    def staying(self, prompt: Counts) -> Counts:
+        """How many first tokens of prompts of so many stay, (B,)."""
+        if isinstance(self.keeps_prompt, bool):
+            return prompt * self.keeps_prompt
+        return np.minimum(prompt, self.keeps_prompt)
 
     def trim(self) -> None:  # noqa: B027
         """Free the memory of what a prompt had more than the budget."""

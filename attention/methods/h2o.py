@@ -63,8 +63,6 @@ class H2OLayer(Evicting):
         return 2 if self.halves else self.backend.heavy + 1
 
     def newest(self, prompt: Counts) -> Counts:
-        if not self.keeps_prompt:
-            return np.full_like(prompt, self.recent)
         room = np.maximum(self.limit - prompt, 0)
         return room - (room // 2 if self.halves else self.backend.heavy)
 

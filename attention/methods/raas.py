@@ -121,7 +121,7 @@ class RaaS(Dropping):
     choices: ClassVar = {"gqa": ("sum", "mean", "max")}
     page: int = 16
     alpha: float | None = None
-    keep_prompt: bool = True
+    keep_prompt: bool | int = True
     gqa: str = "max"
 
     def __post_init__(self) -> None:

@@ -86,10 +86,11 @@ class SinkLayer(Ring):
         super().cut(keys, values, counts, step)
 
     def take_prompts(self, step: Step) -> None:
-        """Prompts that are being read are sinks from now on, where they stay."""
+        """What stays of prompts that are being read are sinks from now on."""
         if self.keeps_prompt and (step.past < step.prompt).any():
-            check_prompt(step, self.limit, 1)
-            self.sinks = np.maximum(self.sinks, step.prompt)
+            staying = self.staying(step.prompt)
+            check_prompt(step, staying, self.limit, 1)
+            self.sinks = np.maximum(self.sinks, staying)
 
     def remember(self, keys: Tensor, step: Step) -> None:
         """Store sink keys that arrived in this forward; `keys` has them in its first slots."""
@@ -153,7 +154,7 @@ class Sink(Dropping):
     Args:
         budget: tokens a decode query may read, current token included; more than `sinks`.
         sinks: first tokens kept for ever; 0 makes a sliding window.
-        keep_prompt: a row's prompt takes the place of `sinks` where it is longer.
+        keep_prompt: what stays of a row's prompt takes the place of `sinks` where it is longer.
         positions: "cache", distances are those inside the cache (the paper); "absolute", keys keep
             the position they were seen at.
     """

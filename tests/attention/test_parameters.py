@@ -49,6 +49,7 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
     "h2o": (
         *({"budget": 1}, {"budget": "8"}, {"heavy": 8}, {"heavy": -1}, {"gqa": "median"}),
         *({"gqa": "kv_head"}, {"score_from_prefill": 0}, {"dense_layers": -1}, {"keep_prompt": 1}),
+        *({"keep_prompt": 8}, {"keep_prompt": 2.0}),
     ),
     "infllm": (
         *({"budget": 15}, {"block": 0}, {"n_local": 0}, {"repr_topk": 0}, {"n_init": 1.5}),

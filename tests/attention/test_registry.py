@@ -95,6 +95,8 @@ def test_an_installed_method_is_known_with_its_package(install: Install) -> None
     assert [str(p) for p in entry.parameters] == [
         "budget",
         "dense_layers=0",
+        "budgets=None",
+        "pyramid=None",
         "keep_prompt=False",
         "size=3",
     ]

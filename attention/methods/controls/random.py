@@ -61,7 +61,7 @@ class RandomLayer(Evicting):
         return 2 if self.halves else max(self.recent, 2)
 
     def newest(self, prompt: Counts) -> Counts:
-        if not (self.keeps_prompt and self.halves):
+        if not self.halves:
             return np.full_like(prompt, self.recent)
         newest: Counts = np.maximum((self.limit - np.maximum(prompt, self.sinks)) // 2, 1)
         return newest
@@ -153,8 +153,9 @@ class Random(Dropping):
         if self.recent is AUTO:
             self._resolve("recent", usual(self.budget, self.sinks) if each else self.every)
         check_int("recent", self.recent, 1)
-        if check_int("prefix", self.prefix, 0) and (each or not self.keep_prompt):
-            raise InvalidValue("prefix", self.prefix, "0 without keep_prompt and every above 1")
+        if check_int("prefix", self.prefix, 0) and (each or self.keep_prompt is not True):
+            allowed = "0 without keep_prompt=True and every above 1"
+            raise InvalidValue("prefix", self.prefix, allowed)
         least, parts = max(self.sinks + self.recent, 2), "sinks + recent"
         if not each:
             least, parts = self.sinks + self.recent + self.every + 1, "sinks + recent + every + 1"

@@ -183,6 +183,12 @@ LAST = (
     sharp("adamas", 5, 4, budget=16, threshold_q=0.8, threshold_k=1.2, gqa="query_head"),
     sharp("adamas", 5, 4, budget=16, dense_layers=0, gqa="sum"),
     sharp("adamas", 37, 4, budget=1, dense_layers=1, threshold_q=1.0, threshold_k=1.0),
+    *(sharp(x, 37, budget=24, keep_prompt=6) for x in ("sink", "h2o", "tova", "window", "random")),
+    sharp("raas", 37, budget=24, page=4, keep_prompt=6),
+    sharp("rkv", 37, budget=32, keep_prompt=6),
+    sharp("rkv", 4, budget=32, buffer=5, keep_prompt=6),
+    sharp("snapkv", 37, budget=32, keep_prompt=6),
+    sharp("random", 37, budget=48, every=6, keep_prompt=6),
 )
 
 

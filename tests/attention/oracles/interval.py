@@ -24,7 +24,7 @@ class IntervalLayer(Layer):
 
     def forward(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         if self.n == 0 and self.keep_prompt:
-            self.work_in(self.budget - len(q))
+            self.work_in(self.budget - self.staying(len(q)))
         for t in range(len(q)):
             self.queries.append(self.rope(q[t], np.full(self.Hq, self.n + t)))
         self.queries = self.queries[-self.window :]

@@ -32,7 +32,8 @@ class Layer:
         Hq, Hkv: query heads and KV heads.
         scale: factor of q.k before the softmax.
         index: the layer's number in the model (quest leaves the first ones dense).
-        keep_prompt: for methods that drop tokens: none of the first forward's is.
+        keep_prompt: for methods that drop tokens: none of the first forward's is, or, a number, so
+            many of its first ones.
 
     Attributes:
         sink_logits: (Hq,), take their share in every softmax and give no value, as in gpt-oss.
@@ -48,7 +49,7 @@ class Layer:
         Hkv: int,
         scale: float,
         index: int = 0,
-        keep_prompt: bool = False,
+        keep_prompt: bool | int = False,
     ) -> None:
         self.keep_prompt, self.prompt = keep_prompt, 0
         self.rope, self.Hq, self.Hkv, self.G = rope, Hq, Hkv, Hq // Hkv
@@ -69,12 +70,16 @@ class Layer:
                 zero = np.zeros(self.G, dtype=q.dtype)
                 self.slots[j].append(Slot(self.n + t, k[t, j], v[t, j], zero))
         first, self.n = self.n, self.n + T
-        if first == 0 and self.keep_prompt:
-            self.prompt = T
+        if first == 0:
+            self.prompt = self.staying(T)
         self.read = [[] for _ in range(self.Hkv)]
         out = self.step(q[0])[None] if decode else self.prefill(q, first)
         self.cut()
         return out
+
+    def staying(self, prompt: int) -> int:
+        """How many first tokens of a prompt of this many stay."""
+        return prompt if self.keep_prompt is True else min(prompt, self.keep_prompt)
 
     def kept(self) -> list[list[int]]:
         """Positions kept after the forward, one sorted list per KV head."""

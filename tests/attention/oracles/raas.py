@@ -22,7 +22,7 @@ class RaaSLayer(Layer):
         budget: int,
         page: int = 16,
         alpha: float | None = None,
-        keep_prompt: bool = True,
+        keep_prompt: bool | int = True,
         gqa: str = "max",
         **kwargs: Any,
     ) -> None:
@@ -41,7 +41,8 @@ class RaaSLayer(Layer):
             for page in touched:
                 self.stamps[j][page] = after
         if not self.decoding:
-            self.prompt_pages |= touched
+            stays = after if self.keeps is True else min(after, self.keeps)
+            self.prompt_pages |= {page for page in touched if page * self.page < stays}
             protected = len(self.prompt_pages) * self.page
             if self.keeps and protected > self.budget - self.page:
                 raise ValueError(f"prompt pages hold {protected} tokens, budget {self.budget}")

@@ -173,4 +173,4 @@ class Sink(Dropping):
 
     @property
     def turns_keys(self) -> bool:
-        return self.positions == "cache" and (self.sinks > 0 or self.keep_prompt)
+        return self.positions == "cache" and (self.sinks > 0 or bool(self.keep_prompt))

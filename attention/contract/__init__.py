@@ -4,6 +4,7 @@ from attention.contract.backend import AUTO as AUTO
 from attention.contract.backend import Backend as Backend
 from attention.contract.backend import Dropping as Dropping
 from attention.contract.backend import Full as Full
+from attention.contract.backend import Growing as Growing
 from attention.contract.backend import check_pages as check_pages
 from attention.core import devices as devices
 from attention.core import draws as draws

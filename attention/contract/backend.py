@@ -150,9 +150,9 @@ class Backend(ABC):
             raise InvalidValue(self.layered, self._layering, allowed)
         return budgets
 
-    def of_budget(self, budget: int) -> Self:
+    def of_budget(self, budget: int, **others: Any) -> Self:
         """The same with one budget in all layers; parameters at their defaults follow from it."""
-        alone = {"budgets": None, "pyramid": None}
+        alone = {"budgets": None, "pyramid": None, **others}
         params = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init} | alone
         kind, usual = type(self), type(self)(**params)
         defaults = [f.name for f in dataclasses.fields(self) if f.init and f.default is AUTO]
@@ -163,7 +163,7 @@ class Backend(ABC):
         return kind(**params | {"budget": budget})
 
     @cached_property
-    def _least(self) -> Self:
+    def _smallest(self) -> Self:
         """The same as in the layer with the smallest budget."""
         return self if self.layered is None else self.of_budget(min(self._numbers(2)))
 
@@ -174,7 +174,7 @@ class Backend(ABC):
     @property
     def exact_until(self) -> float:
         """Tokens seen up to which this equals full attention; inf without a budget."""
-        return math.inf if self._least.budget is None else self._least.budget
+        return math.inf if self._smallest.budget is None else self._smallest.budget
 
     @property
     def turns_keys(self) -> bool:
@@ -292,6 +292,37 @@ class Dropping(Backend):
             allowed = f"True, False, or an integer from 2 to budget - 1 = {self.budget - 1}"
             if check_int("keep_prompt", self.keep_prompt, 2, allowed) >= self.budget:
                 raise InvalidValue("keep_prompt", self.keep_prompt, allowed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growing(Backend):
+    """Parameters of a method that chooses what it reads: more in longer rows, where wanted.
+
+    Attributes:
+        share: of the tokens that a row has seen a decode query reads this share, above 0 and below
+            1, in whole pages: at least `least` tokens, at most `budget`. None for `budget` tokens.
+        least: tokens, with `share` alone.
+    """
+
+    share: float | None = field(default=None, metadata={"left_out": None})
+    least: int | None = field(default=None, metadata={"left_out": None})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.share is None and self.least is None:
+            return
+        check_number("share", self.share, "a number above 0 and below 1", above=0, below=1)
+        least, most = check_int("least", self.least, 1), check_int("budget", self.budget, 1)
+        if least > most:
+            raise InvalidValue("least", least, f"at most budget = {most}")
+        try:
+            self.of_budget(least, share=None, least=None)
+        except InvalidValue as error:
+            raise InvalidValue("least", least, f"a budget of {self.name} ({error})") from error
+
+    @property
+    def exact_until(self) -> float:
+        return super().exact_until if self.least is None else self.least
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,15 +143,15 @@ class Paged(Selecting):
         self.renew(*(torch.as_tensor(x[cut], device=device) for x in (rows, seen)))
 
     def reads(self, seen: Counts) -> Counts:
-        pages = self.pages(seen)
-        full = (self.quota - 1) * self.page
-        return np.where(pages <= self.quota, seen, full + seen - (pages - 1) * self.page)
+        pages, quotas = self.pages(seen), self.quotas(seen)
+        full = (quotas - 1) * self.page
+        return np.where(pages <= quotas, seen, full + seen - (pages - 1) * self.page)
 
     def overhead(self, seen: Counts) -> Counts:
         """The summaries in keys' worth."""
         pages, g = self.pages(seen), self.geometry
         summaries = -(-pages * self.summaries.width // (g.D * g.dtype.itemsize)) * g.Hkv
-        return np.where(pages <= self.quota, 0, summaries)
+        return np.where(pages <= self.quotas(seen), 0, summaries)
 
     def row_bytes(self, seen: Counts) -> Counts:
         known = self.summaries.data

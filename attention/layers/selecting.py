@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from attention.core import devices
 from attention.core.kernels import group
@@ -94,6 +95,8 @@ class Selecting(Choosing, KeepAll):
         self.page, self.quota = page, (self.budget or 0) // page
         # What a choice can be handed on between: layers of equal pages and heads.
         self._sets = page, geometry.Hq, geometry.Hkv
+        self.share: float | None = getattr(backend, "share", None)
+        self.least = (getattr(backend, "least", None) or 0) // page
 
     @abstractmethod
     def choose(self, q: Tensor, step: Step) -> Choice:
@@ -127,7 +130,41 @@ class Selecting(Choosing, KeepAll):
         return -(-seen // self.page)
 
     def dense(self, step: Step) -> bool:
-        return step.longest <= self.quota * self.page
+        if self.share is None:
+            return step.longest <= self.quota * self.page
+        return bool((self.pages(step.seen) <= self.quotas(step.seen)).all())
+
+    def quotas(self, seen: Counts) -> Counts:
+        """Pages that decode queries read of rows that have more, (B,)."""
+        if self.share is None:
+            return np.full_like(seen, self.quota)
+        wanted = np.rint(seen * self.share / self.page).astype(np.int64)
+        return np.clip(wanted, self.least, self.quota)
+
+    def choose_shares(self, q: Tensor, step: Step) -> Choice:
+        """`choose` by the quota of each row: once for all rows that have the same."""
+        if self.share is None:
+            return self.choose(q, step)
+        quotas, most, choices = self.quotas(step.seen), self.quota, []
+        sizes = np.unique(quotas)
+        for size in sizes.tolist():
+            self.quota = size
+            choices.append(self.choose(q, step))
+        self.quota = most
+        width = max(choice.pages.shape[2] for choice in choices)
+        of, rows = step.tensor(np.searchsorted(sizes, quotas)), torch.arange(step.rows)
+
+        def own(parts: Sequence[Tensor]) -> Tensor:
+            """Of each row its own part, filled up."""
+            wide = [functional.pad(x, (0, width - x.shape[2])) for x in parts]
+            return torch.stack(wide)[of, rows.to(of.device)]
+
+        known = [choice.counts for choice in choices if choice.counts is not None]
+        pages, live = own([x.pages for x in choices]), own([x.live for x in choices])
+        return Choice(pages, live, own(known) if known else None)
+
+    def obstacle(self) -> str | None:
+        return super().obstacle() if self.share is None else "reads a share of lengths of the host"
 
     def check(self, step: Step) -> None:
         self.spend(step.longest if self.dense(step) else self.quota * self.page)
@@ -213,7 +250,7 @@ class Selecting(Choosing, KeepAll):
             self.spend(step.longest)
             return self.attend_all(q, scaling, step)
         scaled = group(q, g.Hkv, scaling)
-        choice = self.choose(scaled, step)
+        choice = self.choose_shares(scaled, step)
         if self.hands_on:
             self.hand_on(choice, step)
         if self.reads_all:
@@ -312,4 +349,4 @@ class Likeliest(Selecting):
         return QKV(q, self.k.data, self.v.data, self.geometry.sink_logits)
 
     def reads(self, seen: Counts) -> Counts:
-        return np.minimum(seen, self.quota)
+        return np.minimum(seen, self.quotas(seen))

@@ -373,7 +373,7 @@ class InfLLM(Backend):
 
     @property
     def exact_until(self) -> float:
-        p = self._least
+        p = self._smallest
         far = p.n_init + (p.topk + 1) * p.block
         return p.n_local + far * (self.far_position == "absolute")
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from attention.contract import (
-    Backend,
     Choice,
     Counts,
     Geometry,
+    Growing,
     InvalidValue,
     KeepAll,
     Layer,
@@ -33,7 +33,7 @@ class AnchorLayer(Likeliest):
 
     def overhead(self, seen: Counts) -> Counts:
         """The keys looked at."""
-        return np.where(seen > self.quota, seen * self.geometry.Hkv, 0)
+        return np.where(seen > self.quotas(seen), seen * self.geometry.Hkv, 0)
 
 
 class FirstLayer(AnchorLayer):
@@ -65,11 +65,11 @@ class ReuseLayer(Reading):
         return [self.mapped(x) for x in choice]
 
     def reads(self, seen: Counts) -> Counts:
-        return np.minimum(seen, self.quota)
+        return np.minimum(seen, self.quotas(seen))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kascade(Backend):
+class Kascade(Growing):
     """Reads the current token and the others most probable in the last anchor layer.
 
     Kascade, arXiv 2512.16391; the rule of `DecodeOnlyKascadeStrategy` in microsoft/kascade. An

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from attention.contract import (
-    Backend,
     Geometry,
+    Growing,
     InvalidValue,
     Layer,
     Paged,
@@ -94,7 +94,7 @@ class MomentsLayer(Paged):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quest(Backend):
+class Quest(Growing):
     """Reads the last page and the budget // page - 1 others with the largest upper bound of q.k.
 
     Quest, arXiv 2406.10774; the rule of mit-han-lab/Quest's CUDA path. The bound of a page is the

@@ -416,6 +416,7 @@ HOST = (
     attention.H2O(budget=15, gqa="query_head"),
     attention.InfLLM(budget=24, far_position="absolute"),
     attention.Oracle(top_p=0.8),
+    attention.Quest(budget=16, page=4, dense_layers=0, share=0.5, least=8),
 )
 
 
@@ -547,7 +548,7 @@ def test_a_choice_begins_with_the_first_token_beyond_the_budget(backend: Any) ->
         both.decode(3)  # 16 tokens are read whole
 
 
-@each(HOST, 0, 1, 2)
+@each(HOST, 0, 1, 2, 3)
 def test_what_needs_the_host_is_named(backend: Any) -> None:
     with (
         captured(backend, layers=2) as both,

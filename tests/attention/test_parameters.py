@@ -76,6 +76,8 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
         *({"budget": 40}, {"budget": 16}, {"budget": 33}, {"page": 0}, {"gqa": "first"}),
         *({"dense_layers": -1}, {"rule": "mean"}, {"factor": 1.0}, {"spread": "coordinate"}),
         *({"rule": "moments", "factor": -1.0}, {"rule": "moments", "spread": "std"}),
+        *({"least": 32, "share": 1.0}, {"share": 0.5, "least": None}, {"share": 0.5, "least": 24}),
+        *({"share": 0.5, "least": 48}, {"share": 0.5, "least": 16}),
     ),
     "raas": (
         *({"budget": 16}, {"budget": 40}, {"page": 0}, {"alpha": 1.5}, {"alpha": "0.1"}),

@@ -8,9 +8,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from attention.contract import (
-    Backend,
     Choice,
     Geometry,
+    Growing,
     InvalidValue,
     Layer,
     Likeliest,
@@ -46,7 +46,7 @@ class ShareLayer(Likeliest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Oracle(Backend):
+class Oracle(Growing):
     """Reads the current token and, per KV head, the others with the largest true probability.
 
     A control: the upper bound of the methods that select. Finding the tokens takes a look at every
@@ -79,7 +79,7 @@ class Oracle(Backend):
 
     @property
     def exact_until(self) -> float:
-        return self._least.budget or 0
+        return 0 if self.budget is None else super().exact_until
 
     def layer(self, geometry: Geometry) -> Layer:
         return (Likeliest if self.top_p is None else ShareLayer)(geometry, self)

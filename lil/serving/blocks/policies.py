@@ -56,10 +56,9 @@ class BlockPolicy(ABC):
     def __post_init__(self) -> None:
         keeps = getattr(self.method, "keep_prompt", False)
         require(not keeps, "keep_prompt", keeps, "False inside an engine")
-        layered = self.method.layered
-        require(
-            not layered, str(layered), self.method.params().get(layered), "nothing inside an engine"
-        )
+        for name in ("budgets", "pyramid", "share"):
+            value = getattr(self.method, name, None)
+            require(value is None, name, value, "nothing inside an engine")
         self.check()
 
     @abstractmethod

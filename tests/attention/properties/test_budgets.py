@@ -100,6 +100,38 @@ def test_layers_of_unlike_budgets_do_what_each_does_alone(case: Case) -> None:
         assert s.cache.row_stats().read_mean.tolist() == pytest.approx(means.tolist())
 
 
+@st.composite
+def growing(draw: Callable[..., Any], method: str) -> Case:
+    """A share of a text that is short of the least at first and beyond the most in the end."""
+    case = draw(cases(BACKENDS[method](), prompt=40, steps=20, rows=3))
+    assume(case.backend.budget is not None)
+    page = getattr(case.backend, "page", 1)
+    how = {"dense_layers": 0, "share": draw(st.sampled_from((0.3, 0.5))), "least": 2 * page}
+    return dataclasses.replace(
+        case, backend=dataclasses.replace(case.backend, budget=12 // page * page, **how)
+    )
+
+
+@holds(5, *each(("quest", "oracle", "kascade"), growing))
+def test_a_share_reads_what_a_budget_of_its_size_does(case: Case) -> None:
+    b, texts, page = case.backend, case.texts(), getattr(case.backend, "page", 1)
+    fixed = {
+        n: dataclasses.replace(b, budget=n, share=None, least=None)
+        for n in range(b.least, b.budget + 1, page)
+    }
+    with session(b, texts) as s, contextlib.ExitStack() as stack:
+        others = {n: stack.enter_context(session(x, texts)) for n, x in fixed.items()}
+        for counts in case.whole:
+            outs, wants = s.feed(counts), {n: other.feed(counts) for n, other in others.items()}
+            for row, n in enumerate(s.at):
+                quota = min(max(round(n * b.share / page) * page, b.least), b.budget)
+                assert (outs[row] - wants[quota][row]).abs().max() < 1e-12
+                if s.cache.decoded:
+                    assert s.read(0)[row] == others[quota].read(0)[row]
+                    most = max(map(len, s.read(-1)[row]))
+                    assert s.cache.row_stats().read_max[row] == most <= max(quota, b.least)
+
+
 def per_query_head(sets: list[list[int]], shape: Shape) -> list[list[int]]:
     """One of the sets for each query head."""
     return [sets[h * len(sets) // shape.Hq] for h in range(shape.Hq)]

@@ -133,7 +133,7 @@ def dense_prefill(case: Case) -> str:
 
 def counts(case: Case) -> str:
     """Reads stay within the budget, and numbers reported are those of the state."""
-    most, budget = 0, case.backend.budget
+    most = 0
     with case.backend.on(case.model) as cache:
         prefill(case.model, cache, case.prompts)
         for column in case.answers.T:
@@ -142,11 +142,14 @@ def counts(case: Case) -> str:
             sparse = [i for i in range(case.dense, case.layers) if not cache.layers[i].reads_all]
             reads = [[p >= 0 for p in cache.read_positions(i)] for i in sparse]
             for row, seen in enumerate(cache.seen.tolist()):
-                read = max(int(layer[row].sum(-1).max()) for layer in reads)
+                numbers = [int(layer[row].sum(-1).max()) for layer in reads]
+                read = max(numbers)
                 kept = max(cache.kept_positions(i)[row].shape[-1] for i in sparse)
                 most, where = max(most, read), f"row {row}, {seen} tokens seen: "
-                over = f"{where}{read} keys are read, budget {budget}"
-                require(budget is None or read <= budget, over)
+                for i, number in zip(sparse, numbers, strict=True):
+                    budget = cache.layers[i].budget
+                    over = f"{where}{number} keys are read in layer {i}, budget {budget}"
+                    require(budget is None or number <= budget, over)
                 for name, number in {"read_max": read, "kept_max": kept}.items():
                     reported = int(getattr(stats, name)[row])
                     wrong = f"{where}row_stats says {name} = {reported}, the state has {number}"

@@ -105,7 +105,7 @@ WRONG: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "snapkv": ({"budget": 3}, {"window": 12}, {"window": 0}, {"kernel": 2}, {"gqa": "query_head"}),
     "tova": (
-        *({"budget": 1}, {"budget": "8"}, {"pyramid": 0}, {"pyramid": 9}, {"budgets": [9, 6]}),
+        *({"budget": 1}, {"budget": "8"}, {"pyramid": 0}, {"pyramid": 20}, {"budgets": [9, 6]}),
         *({"budgets": 8}, {"budgets": [8.0, 8.0]}, {"budgets": [8, 8], "pyramid": 2.0}),
     ),
     "duo": (

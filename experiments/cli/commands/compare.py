@@ -39,8 +39,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     preset, config = config_from(args, penalties="none", detectors="none")
     names = config.backends
     if names == ("all",):
-        every = (entry for entry in METHODS.known() if entry.error is None)
-        known = [e.name for e in every if {p.name for p in e.parameters if p.required} <= {"budget"}]
+        every = [(e.name, e.parameters) for e in METHODS.known() if e.error is None]
+        known = [name for name, ps in every if {p.name for p in ps if p.required} <= {"budget"}]
         names = tuple(name for name in known if METHODS.find(name).role == "method")
     config = replace(config, backends=(*names, "random"))
     if config.scorer == "none":

@@ -45,7 +45,8 @@ class AdamasLayer(Selecting):
         """Codes from 0 to 3 of the coordinates, (..., D) to (..., D / 4) bytes."""
         turned = x.to(self.geometry.wide) @ self.hadamard
         code = (turned > -threshold).long() + (turned > 0) + (turned > threshold)
-        return (code.unflatten(-1, (-1, 4)) << self.shifts).sum(-1).to(torch.uint8)
+        fours: Tensor = code.unflatten(-1, (-1, 4))
+        return (fours << self.shifts).sum(-1).to(torch.uint8)
 
     def notice(self, k: Tensor, step: Step) -> None:
         self.codes.fit(self.k.capacity)

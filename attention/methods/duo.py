@@ -117,7 +117,7 @@ class Duo(Sink):
 
     name: ClassVar[str] = "duo"
     source: ClassVar[str] = "DuoAttention: retrieval and streaming heads (arXiv 2410.10819)"
-    layer_class: ClassVar[type[Layer]] = DuoLayer
+    layer_class = DuoLayer
     sinks: int = AUTO
     positions: str = field(default="absolute", init=False, repr=False)
     pattern: Any

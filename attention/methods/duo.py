@@ -25,7 +25,6 @@ from attention.contract import (
     KeepAll,
     Layer,
     Step,
-    check_int,
     check_share,
     gpu,
 )
@@ -125,9 +124,11 @@ class Duo(Sink):
     threshold: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.sinks is AUTO:
-            self._resolve("sinks", min(64, check_int("budget", self.budget, 1) // 5))
+        if usual := self.sinks is AUTO:
+            self._resolve("sinks", 0)
         super().__post_init__()
+        if usual:
+            self._resolve("sinks", min(64, self.budget // 5))
         self._resolve("pattern", gates(self.pattern))
         check_share("threshold", self.threshold)
         if self.sparsity is not None:

@@ -34,3 +34,8 @@ def test_heads_of_one_kind_are_that_method() -> None:
             outs.append(follow(model, cache, [text(20), text(5)], text(2, 12)))
     assert torch.equal(*outs[:2])
     assert torch.equal(*outs[2:])
+
+
+def test_sinks_follow_from_the_budget_of_each_layer() -> None:
+    duo = replace(DUO, budget=[20, 40], sinks=None)
+    assert (duo.sinks, duo.of_budget(20).sinks, duo.of_budget(40).sinks) == (6, 4, 8)

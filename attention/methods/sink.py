@@ -161,7 +161,7 @@ class Sink(Dropping):
 
     name: ClassVar[str] = "sink"
     source: ClassVar[str] = "StreamingLLM: first tokens and a window (arXiv 2309.17453)"
-    layer_class = SinkLayer
+    layer_class: ClassVar[type[Layer]] = SinkLayer
     choices: ClassVar = {"positions": ("cache", "absolute")}
     sinks: int = 4
     positions: str = "cache"

@@ -229,8 +229,8 @@ class Backend(ABC):
         if numbers is None:
             return tuple(sorted({min(i for i in own if i >= n) for n in default if n <= own[-1]}))
         if not set(numbers) <= set(own):
-            allowed = f"layers of this model that {self.name} acts on: " + ", ".join(map(str, own))
-            raise InvalidValue(field, numbers, allowed)
+            allowed = f"layers that {self.name} acts on, here {', '.join(map(str, own))} of "
+            raise InvalidValue(field, numbers, f"{allowed}{len(windows)} that hold keys")
         return tuple(sorted(set(numbers)))
 
     def layer(self, geometry: Geometry) -> Layer:

@@ -118,8 +118,8 @@ class Selecting(Choosing, KeepAll):
         """
         sets, choice = step.handed or (None, None)
         if sets != self._sets:
-            allowed = f"{self._sets}, of a layer before layer {self.geometry.index} that hands on"
-            raise InvalidValue("page, Hq and Hkv of the choice handed on", sets, allowed)
+            allowed = f"a layer before it that hands on a choice of page, Hq, Hkv = {self._sets}"
+            raise InvalidValue(f"choice read by layer {self.geometry.index}", sets, allowed)
         return choice
 
     def notice(self, k: Tensor, step: Step) -> None:

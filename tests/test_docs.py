@@ -86,7 +86,7 @@ def test_columns_are_those_of_the_exports(title: str, record: type) -> None:
 
 
 def test_methods_have_the_parameters_of_the_table() -> None:
-    common = {"budget", "dense_layers", "budgets", "pyramid", "keep_prompt"}
+    common = {"budget", "dense_layers", "budgets", "pyramid", "share", "least", "keep_prompt"}
     for name, *_, parameters, _, _, _ in rows("methods.md"):
         method = METHODS.find(name.strip("| `"))
         named = set(re.findall(r"`(\w+)=", parameters)) - common

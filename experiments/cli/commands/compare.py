@@ -18,7 +18,6 @@ EXAMPLES = """\
 examples:
   lil compare --model ./my-model --dataset gsm8k --budget 192
   lil compare --backend h2o,sink,quest        some methods; the reasoner that ships, in minutes
-  lil compare --limit 8 --dry-run             how many runs and tokens that would be
 
 Full attention and `random`, as many tokens at random, always run. The same command again goes on
 where it was stopped; with one more method it decodes that one alone.
@@ -39,9 +38,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     preset, config = config_from(args, penalties="none", detectors="none")
     names = config.backends
     if names == ("all",):
-        every = [(e.name, e.parameters) for e in METHODS.known() if e.error is None]
-        known = [name for name, ps in every if {p.name for p in ps if p.required} <= {"budget"}]
-        names = tuple(name for name in known if METHODS.find(name).role == "method")
+        known = [e for e in METHODS.known() if e.error is None]
+        known = [e for e in known if {p.name for p in e.parameters if p.required} <= {"budget"}]
+        names = tuple(e.name for e in known if METHODS.find(e.name).role == "method")
     config = replace(config, backends=(*names, "random"))
     if config.scorer == "none":
         raise InvalidValue("scorer", "none", "a scorer: solved problems are compared")

@@ -19,7 +19,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny_config(tiny_model: Path) -> Callable[..., Config]:
     """The smallest grid worth sweeping; keywords change it."""
 

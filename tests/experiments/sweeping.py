@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from experiments.grid.experiment import Experiment
 from experiments.store.files import records
 from experiments.sweep import sweep
 from experiments.sweep.decoder import Prepared
+
+Make = Callable[..., Config]
 
 
 class Notes(sweep.Progress):
@@ -45,9 +48,9 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:
 
 
 def go(
-    config: Config, out: Path, *, again: bool = False, **options: Any
+    config: Config, out: Path, notes: Notes | None = None, *, again: bool = False, **options: Any
 ) -> tuple[sweep.Outcome, Notes]:
-    notes = Notes()
+    notes = notes or Notes()
     prepared = prepare(config, out, again=again)
     arguments = {"preset": "demo-small", "arguments": ["sweep"], "progress": notes}
     return sweep.run(prepared, out, **arguments, **options), notes

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import go
+from sweeping import Make, go
 
 import lil
 from attention.errors import InvalidValue
@@ -19,8 +18,6 @@ from experiments.store.samples.replay import acted_id, with_text
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.study import Study
-
-Make = Callable[..., Config]
 
 NAMES = "guardian,guardian:answer,guardian:regenerate,guardian:densify,budget:answer"
 OPTIONS: dict[str, Any] = {

@@ -50,20 +50,6 @@ def _json(capfd: CapFd, *arguments: str) -> Any:
     return json.loads(capfd.readouterr().out)  # fails if anything else is on stdout
 
 
-def test_a_sweep_prints_its_results(swept: tuple[Path, list[str]], capfd: CapFd) -> None:
-    out, command = swept
-    capfd.readouterr()
-    assert main([flag for flag in command if flag != "--no-figures"]) == 0
-    printed, messages = capfd.readouterr()
-    assert "15 of 15 runs are in the store already" in messages
-    assert "0 runs decoded" in messages
-    assert "easy: 3 problems" in printed
-    for number in (1, 2, 3):
-        assert f"figures/figure{number}" in printed
-    assert any((out / "figures").glob("figure1*.png"))
-    assert printed.strip().endswith(f"store: {out}")
-
-
 def test_sweep_and_report_give_the_same_document(
     swept: tuple[Path, list[str]], capfd: CapFd, tmp_path: Path
 ) -> None:
@@ -260,17 +246,6 @@ def test_threads_wait_passively_unless_the_user_says_otherwise(
     main([])
     assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
     capfd.readouterr()
-
-
-@pytest.mark.parametrize("noun", list(entry.NOUNS))
-def test_help_has_worked_examples(noun: str, capfd: CapFd) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main([noun, "--help"])
-    assert stop.value.code == 0
-    out = capfd.readouterr().out
-    assert "examples:" in out
-    assert f"lil {noun}" in out
-    assert "--json" in out
 
 
 def test_without_a_noun_there_is_help_and_exit_code_2(capfd: CapFd) -> None:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from filelock import FileLock
-from sweeping import go
+from sweeping import Make, go
 from test_sweep import tokens_of
 
 from attention import Full
 from attention.patching import compiled as steps
 from experiments.grid import models
-from experiments.grid.config import Config
 from experiments.store import manifest
 from experiments.sweep.decoder import AS_IT_IS, ELSEWHERE, NOT_COMPILED, compile_step
 from lil.decoding import compiling
 
-Make = Callable[..., Config]
 GRID: dict[str, Any] = {
     "backends": "full,h2o",
     "budgets": "32",
-    "datasets": "easy",
     "dtype": "float64",
     "limit": 3,
-    "max_new_tokens": 24,
-    "threads": 1,
 }
 
 

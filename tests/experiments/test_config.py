@@ -61,32 +61,6 @@ def test_one_penalty_at_two_strengths_is_rebuilt_as_it_was() -> None:
     assert len({run_id(cell, "i", "p", 0) for cell in cells}) == 3
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        ("budgtes", [32], "budgets"),
-        ("limit", 0, "at least 1"),
-        ("limit", True, "whole number"),
-        ("budgets", "32,x", "whole number"),
-        ("cap", "2y-full", "2x-full"),
-        ("cap", "0", "number of tokens"),
-        ("dtype", "flaot32", "float32"),
-        ("top_p", 0, "above 0"),
-        ("top_p", "nan", "above 0"),
-        ("temperature", -1, "greedy"),
-        ("seed", -1, "at least 0"),
-        ("backends", "", "at least one"),
-        ("backend_params", {"quest": 3}, "table"),
-        ("models", ["", "x"], "names"),
-        ("split", "sutdy", "study"),
-    ],
-)
-def test_a_bad_value_names_key_and_remedy(key: str, value: object, words: str) -> None:
-    with pytest.raises(InvalidValue, match=words) as caught:
-        load("demo", {key: value})
-    assert key in str(caught.value)
-
-
 def test_a_file_that_is_no_toml_and_one_that_is_not_there(tmp_path: Path) -> None:
     broken = tmp_path / "broken.toml"
     broken.write_text("limit = = 3\n")

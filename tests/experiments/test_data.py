@@ -15,7 +15,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from attention.errors import InvalidValue
-from experiments.cli import main
 from experiments.grid import data
 from experiments.grid.config import Config
 from experiments.grid.data import ProblemChoice
@@ -24,9 +23,6 @@ from experiments.grid.data.sets import expand, labels
 from experiments.grid.presets import load
 from experiments.grid.scoring import Judgement
 from experiments.reasoner import problem
-from experiments.report import measures
-from experiments.report.tables.backends import main_grids
-from experiments.store.store import Store
 from experiments.store.study import Study
 
 TEMPLATE = (
@@ -110,8 +106,10 @@ def test_a_level_gives_the_reasoners_problems_as_they_are() -> None:
     ],
 )
 def test_forms_that_people_know(row: dict[str, Any], gold: str, id_: str, tmp_path: Path) -> None:
-    item = _item(tmp_path, row)
+    dataset = _load(_file(tmp_path / "rows.jsonl", row))
+    (item,) = dataset.items
     assert (item.gold, item.id, item.scorer) == (gold, id_, "math")
+    assert dataset.about()["template"] == MATH_TEMPLATE
     assert item.message == MATH_TEMPLATE.format(problem=item.question)
 
 
@@ -218,6 +216,9 @@ def test_problems_without_an_answer_are_not_judged(tmp_path: Path) -> None:
     assert dataset.notices == (
         f"{none}: no problem has an answer; of those lengths alone are measured",
     )
+    lacking = _load(half)
+    assert [(item.gold, item.scorer) for item in lacking.items] == [("2", "stated"), (None, "none")]
+    assert len(lacking.notices) == 1
     with pytest.raises(InvalidValue, match=f"columns of {none}"):
         _load(none, scorer="exact")
     with pytest.raises(InvalidValue, match="answer"):
@@ -227,23 +228,6 @@ def test_problems_without_an_answer_are_not_judged(tmp_path: Path) -> None:
     (item, _) = _load(half, scorer="none").items
     assert (item.gold, item.scorer) == (None, "none")
     assert not _load(half, scorer="none").notices
-
-
-def test_a_problem_may_lack_the_answer_that_others_have(tmp_path: Path) -> None:
-    rows = [{"prompt": "1", "answer": "2"}, {"prompt": "3", "answer": None}]
-    dataset = _load(_file(tmp_path / "p.jsonl", *rows))
-    assert [(item.gold, item.scorer) for item in dataset.items] == [("2", "stated"), (None, "none")]
-    assert dataset.notices[0].endswith(
-        "1 problems lack an answer; of those lengths alone are measured"
-    )
-
-
-def test_a_name_nobody_knows_suggests_names_and_files(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValue, match="did you mean 'gsm8k'"):
-        data.load_set("gsm8", "study", 1)
-    _file(tmp_path / "problems.jsonl", {"prompt": "1", "answer": "1"})
-    with pytest.raises(InvalidValue, match=r"problems\.jsonl"):
-        data.load_set(str(tmp_path / "problem.jsonl"), "study", 1)
 
 
 # ---------------------------------------------------------------- which problems
@@ -270,18 +254,6 @@ def test_an_offset_leaves_out_the_first(tmp_path: Path) -> None:
         data.load_set("retold", "test", 2, ProblemChoice(offset=9_999))
 
 
-def test_an_offset_and_a_sample_exclude_each_other(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    common = ["sweep", "--dataset", "easy", "--out", str(tmp_path), "--dry-run", "--json"]
-    assert main([*common, "--offset", "900", "--limit", "2", "--backend", "full"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert (document["config"]["offset"], document["runs"]) == (900, 2)
-    for words in (["--offset", "-1"], ["--offset", "3", "--sample", "2"]):
-        assert main([*common, *words]) == 2
-        assert "offset" in capsys.readouterr().err
-
-
 def test_a_sample_is_drawn_by_the_seed_and_a_larger_one_holds_it(own_file: Path) -> None:
     def ids(**keys: Any) -> list[str]:
         return [item.id for item in _configured(own_file, columns="question=q,answer=gold", **keys)]
@@ -300,27 +272,24 @@ def test_a_sample_takes_the_place_of_a_limit_and_back() -> None:
     config = load("demo", {"sample": "5"})
     assert (config.limit, config.sample) == (None, 5)
     assert load("demo", config.to_dict()) == config
-    with pytest.raises(InvalidValue, match="not both"):
-        load("demo", {"sample": 5, "limit": 3})
+    for other in ({"limit": 3}, {"offset": 3}):
+        with pytest.raises(InvalidValue):
+            load("demo", {"sample": 5, **other})
     with pytest.raises(InvalidValue, match="as random as any"):
         data.load_all(config)
     with pytest.raises(InvalidValue, match="never end"):
         data.load_all(load("demo", {"limit": "all"}))
 
 
-def test_a_limit_that_takes_fewer_is_a_notice(tmp_path: Path, capsys, tiny_model: Path) -> None:
+def test_a_limit_that_takes_fewer_is_a_notice(tmp_path: Path) -> None:
     file = _file(tmp_path / "p.jsonl", *({"prompt": f"{n}", "answer": "1"} for n in range(30)))
     assert _load(file, limit=20).notices == (
         f"{file}: 20 of 30 problems (the first; --limit all takes all)",
     )
     assert _load(file, sample=20).notices == (f"{file}: 20 of 30 problems (at random)",)
     assert not _load(file, limit=30).notices
-    assert _load(file, limit=20).about()["of"] == 30
-    command = ["--model", str(tiny_model), "--dataset", file, "--limit", "2", "--json"]
-    assert main(["sweep", *command, "--dry-run", "--out", str(tmp_path / "out")]) == 0
-    out, err = capsys.readouterr()
-    assert "2 of 30 problems" in json.loads(out)["notices"][0]
-    assert "2 of 30 problems" in " ".join(err.split())
+    about = _load(file, limit=20).about()
+    assert (about["of"], about["template"]) == (30, None)
 
 
 def test_labels_are_as_short_as_they_can_be_and_never_the_same() -> None:
@@ -522,22 +491,6 @@ def test_a_prompt_has_its_first_token_once(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- sweeps
 
 
-def test_a_manifest_says_how_each_data_set_was_put(
-    tiny_config: Callable[..., Config], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own = _file(tmp_path / "own.jsonl", {"prompt": "1 2", "answer": "3"})
-    boxed = _file(tmp_path / "asked.jsonl", {"question": "1 2", "answer": "3"})
-    config = tiny_config(
-        datasets=f"{own},{boxed},easy", backends="full", detectors="none", scorer="exact", limit=1
-    )
-    outcome, _ = go(config, tmp_path / "out")
-    templates = {Path(item["name"]).stem: item["template"] for item in outcome.manifest["datasets"]}
-    assert templates == {"own": None, "asked": MATH_TEMPLATE, "easy": None}
-    assert main(["list", "datasets", "--json"]) == 0
-    names = json.loads(capsys.readouterr().out)["datasets"]
-    assert {"gsm8k", "math500", "aime", "gym:NAME"} <= names.keys()
-
-
 def _plan_ids(config: Config, out: Path) -> list[str]:
     plan = prepare(config, out).experiment.plan
     return [run.id for cell in plan.configurations for run in plan.runs(cell)]
@@ -612,37 +565,3 @@ def test_files_of_the_same_name_are_scored_by_their_own_answers(
         ("a/mine", False),
         ("b/mine", True),
     }
-
-
-@pytest.fixture
-def swept(tiny_config: Callable[..., Config], tmp_path: Path) -> Callable[..., Study]:
-    def run(rows: list[dict[str, Any]], **overrides: Any) -> Study:
-        file = _file(tmp_path / "own.jsonl", *rows)
-        values = {"datasets": file, "backends": "full,sink", "budgets": "32", **overrides}
-        outcome, _ = go(tiny_config(**values), tmp_path / "out")
-        return Study.open(tmp_path / "out", outcome.sweep)
-
-    return run
-
-
-def test_lengths_alone_are_measured_and_shown(swept, tmp_path, capsys):
-    study = swept([{"prompt": f"{n} {n}"} for n in range(4)])
-    rows = measures.summarise(study.samples([]), 0)
-    assert {row.backend for row in rows} == {"full", "sink"}
-    for row in rows:
-        assert (row.n, row.samples, row.accuracy.estimate, row.accuracy_change.estimate) == (
-            0,
-            4,
-            None,
-            None,
-        )
-        assert row.mean_tokens.estimate is not None
-        assert (row.keys_read_per_solved, row.solved_by_both) == (None, 0)
-    assert main_grids(rows)
-    assert Store(tmp_path / "out").frame()["correct"].isna().all()
-    assert main(["report", str(tmp_path / "out"), "--no-figures", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert {row["accuracy"] for row in document["rows"]} == {None}
-    finding = document["manifest"]["headline"]
-    for word in ("accuracy", "solved", "answers", "per solved"):
-        assert word not in finding.replace("no answer", ""), finding

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sweeping import prepare, stored
+from sweeping import Make, prepare, stored
 
 from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
@@ -23,9 +23,6 @@ from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep
-
-Make = Callable[..., Config]
-
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 

@@ -8,18 +8,16 @@ import platform
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import go, prepare
+from sweeping import Make, go, prepare
 
 import lil
 from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid.config import Config
-from experiments.grid.presets import load
 from experiments.store import manifest
 from experiments.store.files.filesystem import lock
 from experiments.store.store import Store
@@ -27,7 +25,6 @@ from experiments.store.study import Study
 from experiments.store.sweeps import Sweep, by_id, groups, latest_compatible
 from experiments.sweep import sweep
 
-Make = Callable[..., Config]
 SMALL = Path(__file__).parent / "data" / "small"
 
 
@@ -36,15 +33,11 @@ def _budgets(study: Study) -> set[int | None]:
 
 
 @pytest.fixture(scope="module")
-def twice(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+def twice(tiny_config: Make, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """A store with a sweep of budget 32 and then one of budget 96, and their ids."""
     out = tmp_path_factory.mktemp("twice") / "store"
-    ids = []
-    for budget in ("32", "96"):
-        values = {"models": str(tiny_model), "datasets": "easy", "limit": 3, "backends": "h2o"}
-        values |= {"budgets": budget, "max_new_tokens": 24, "batch_size": 3, "threads": 1}
-        ids.append(go(load("demo-small", values), out)[0].sweep)
-    return out, ids
+    configs = [tiny_config(limit=3, backends="h2o", budgets=budget) for budget in ("32", "96")]
+    return out, [go(config, out)[0].sweep for config in configs]
 
 
 def test_a_detector_of_an_older_sweep_is_what_it_was() -> None:
@@ -198,9 +191,10 @@ def test_a_damaged_manifest_is_named_and_never_hides_behind_an_older_one(
     study = Study.open(store)
     assert [sweep.id for sweep in study.sweeps] == [ids[1]]
     assert any(str(first) in notice for notice in study.warnings)
-    last.write_text("{")
-    with pytest.raises(InvalidValue, match=last.name):
-        Study.open(store)
+    for text in ("{", "[]", "[" * 3000, '{"plan": {}, "config": {}}'):
+        last.write_text(text)
+        with pytest.raises(InvalidValue, match=last.name):
+            Study.open(store)
 
 
 def test_an_unfinished_sweep_is_said_until_a_newer_one_has_its_cells(

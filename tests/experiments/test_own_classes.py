@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from own_classes import DETECTOR_FILES, METHOD_FILES, Folder
-from sweeping import go, prepare
+from sweeping import Make, go, prepare
 
 from attention.errors import InvalidValue
 from attention.spec import Spec
@@ -23,7 +22,6 @@ from experiments.sweep.estimate import estimate
 
 SMALL = Path(__file__).parent / "data" / "small"
 SIGNS = {"own": 1, "base": 1, "file": 1}
-Make = Callable[..., Config]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from sweeping import Notes, prepare, stored
+from sweeping import Make, Notes, go, stored
 from test_sweep import tokens_of
 
 from attention import Full
@@ -20,7 +20,6 @@ from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.store import manifest
 from experiments.store.store import Store
-from experiments.sweep import sweep
 from experiments.sweep.decoder import DecodeJob, Setup
 from experiments.sweep.executors import processes
 from tests.sampling import some_slow
@@ -30,33 +29,11 @@ GRID: dict[str, Any] = {"datasets": "easy,medium", "dtype": "float64", "limit": 
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+def alone(tmp_path_factory: pytest.TempPathFactory, tiny_config: Make) -> Path:
     """The store of a sweep in this process, a row at a time."""
     out = tmp_path_factory.mktemp("alone")
-    run(_config(tiny_model, batch_size=1), out)
+    go(tiny_config(**GRID, batch_size=1), out)
     return out
-
-
-def _config(model: Path, **changed: Any) -> Config:
-    from experiments.grid.presets import load
-
-    values: dict[str, Any] = {
-        **GRID,
-        "models": str(model),
-        "backends": "full,h2o,sink",
-        "budgets": "32,96",
-        "max_new_tokens": 24,
-        "check_every": 7,
-        "threads": 1,
-        "detector_params": {"guardian": {"f": 10, "rate": 0.6}},
-    }
-    return load("demo-small", values | changed)
-
-
-def run(config: Config, out: Path, notes: Notes | None = None) -> tuple[sweep.Outcome, Notes]:
-    notes = notes or Notes()
-    prepared = prepare(config, out)
-    return sweep.run(prepared, out, preset="x", arguments=[], progress=notes), notes
 
 
 def whole(out: Path) -> None:
@@ -72,10 +49,10 @@ def whole(out: Path) -> None:
     ("workers", "batch"), some_slow([(2, 7), (1, 7), (1, 32), (2, 1), (2, 32), (3, 4)], 2)
 )
 def test_neither_workers_nor_batches_change_a_token(
-    workers: int, batch: int, alone: Path, tiny_model: Path, tmp_path: Path
+    workers: int, batch: int, alone: Path, tiny_config: Make, tmp_path: Path
 ) -> None:
-    config = _config(tiny_model, workers=workers, batch_size=batch)
-    outcome, notes = run(config, tmp_path)
+    config = tiny_config(**GRID, workers=workers, batch_size=batch)
+    outcome, notes = go(config, tmp_path)
     whole(tmp_path)
     assert tokens_of(tmp_path) == tokens_of(alone)
     counts = outcome.counts
@@ -112,7 +89,7 @@ class Hunter(Notes):
 
 
 def test_workers_killed_at_work_cost_nothing(
-    alone: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    alone: Path, tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hired: list[processes._Worker] = []
     submit = processes.Processes.submit
@@ -122,9 +99,9 @@ def test_workers_killed_at_work_cost_nothing(
         hired.append(self._workers[worker])
 
     monkeypatch.setattr(processes.Processes, "submit", watched)
-    config = _config(tiny_model, workers=2, batch_size=4)
+    config = tiny_config(**GRID, workers=2, batch_size=4)
     hunter = Hunter(hired)
-    outcome, _ = run(config, tmp_path, hunter)
+    outcome, _ = go(config, tmp_path, hunter)
     whole(tmp_path)
     assert tokens_of(tmp_path) == tokens_of(alone)
     assert outcome.counts.decoded == hunter.done_runs == 30
@@ -172,15 +149,15 @@ class Impatient(Notes):
 
 
 def test_an_interrupt_ends_the_workers_and_the_sweep_goes_on(
-    alone: Path, tiny_model: Path, tmp_path: Path
+    alone: Path, tiny_config: Make, tmp_path: Path
 ) -> None:
-    config = _config(tiny_model, workers=2, batch_size=4)
+    config = tiny_config(**GRID, workers=2, batch_size=4)
     with pytest.raises(KeyboardInterrupt):
-        run(config, tmp_path, Impatient())
+        go(config, tmp_path, Impatient())
     assert manifest.read(tmp_path)["status"] == "interrupted"
     assert not multiprocessing.active_children()
     assert len(Store(tmp_path)) < 30
-    run(config, tmp_path)
+    go(config, tmp_path)
     whole(tmp_path)
     assert tokens_of(tmp_path) == tokens_of(alone)
 

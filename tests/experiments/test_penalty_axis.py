@@ -7,50 +7,32 @@ from typing import Any
 
 import pytest
 import torch
-from sweeping import prepare
+from sweeping import Make, go
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import lil
-from experiments.grid.config import Config
 from experiments.grid.plan import Plan
-from experiments.grid.presets import load
 from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep import sweep
-
-
-def go(config: Config, out: Path) -> tuple[Store, Plan, sweep.Outcome]:
-    prepared = prepare(config, out)
-    outcome = sweep.run(prepared, out, preset="x", arguments=[], progress=sweep.Progress())
-    return Store(out), Plan.from_dict(manifest.read(out)["plan"]), outcome
 
 
 @pytest.fixture(scope="module")
-def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
-    config = load(
-        "demo-small",
-        {
-            "models": str(tiny_model),
-            "datasets": "easy",
-            "limit": 4,
-            "backends": "sink",
-            "budgets": "32",
-            "penalties": "lz",
-            "penalty_params": {"lz": {"alpha": 1.5, "buffer": 4}},
-            "max_new_tokens": 40,
-            "check_every": 7,
-            "threads": 1,
-            "detector_params": {"guardian": {"f": 10, "rate": 0.8}},
-        },
+def swept(tiny_config: Make, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
+    config = tiny_config(
+        backends="sink",
+        budgets="32",
+        penalties="lz",
+        penalty_params={"lz": {"alpha": 1.5, "buffer": 4}},
+        max_new_tokens=40,
     )
     out = tmp_path_factory.mktemp("penalties")
-    store, plan, outcome = go(config, out)
-    return store, plan, config, out, outcome
+    outcome, _ = go(config, out)
+    return Store(out), Plan.from_dict(manifest.read(out)["plan"]), config, outcome
 
 
 def test_every_backend_and_budget_is_decoded_with_and_without(swept: Any) -> None:
-    store, plan, config, _, outcome = swept
+    store, plan, config, outcome = swept
     grid = [(c.name, c.is_full) for c in plan.configurations]
     names = ["full", "sink 32", "full + lz", "sink 32 + lz"]
     assert grid == [(name, name == "full") for name in names]
@@ -71,7 +53,7 @@ def _cell(record: Any) -> tuple[str, int]:
 
 
 def test_the_tokens_are_those_of_the_penalty(swept: Any, tiny_model: Path) -> None:
-    store, plan, config, *_ = swept
+    store, plan, config, _ = swept
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     (cell,) = [c for c in plan.configurations if c.name == "full + lz"]

@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import prepare
-from synthetic_samples import demo
+from sweeping import Make, go
 
 import lil
-from experiments.cli.commands import replay
 from experiments.grid.config import Config
-from experiments.grid.detectors import build_detectors, labels
+from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import Plan
-from experiments.report.measures import summarise
 from experiments.store import manifest
 from experiments.store.samples.replay import blank, measured, with_text
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep import sweep
 
 
 @pytest.fixture(scope="module")
 def swept(
-    tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
+    tiny_config: Make, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Store, Plan, Config, Path]:
-    from experiments.grid.presets import load
-
     out = tmp_path_factory.mktemp("swept")
-    config = load(
-        "demo-small",
-        {
-            "models": str(tiny_model),
-            "datasets": "easy,medium",
-            "limit": 4,
-            "backends": "full,h2o,quest,infllm",
-            "budgets": "32,96",
-            "max_new_tokens": 50,
-            "check_every": 7,
-            "threads": 1,
-            "detector_params": {"guardian": {"f": 10, "rate": 0.8}},
-        },
+    config = tiny_config(
+        datasets="easy,medium",
+        backends="full,h2o,quest,infllm",
+        max_new_tokens=50,
+        detector_params={"guardian": {"f": 10, "rate": 0.8}},
     )
-    prepared = prepare(config, out)
-    sweep.run(prepared, out, preset="x", arguments=[], progress=sweep.Progress())
+    go(config, out)
     return Store(out), Plan.from_dict(manifest.read(out)["plan"]), config, out
 
 
@@ -160,37 +144,3 @@ def test_the_answer_in_a_cut_text_still_counts(swept: Any) -> None:
     before = measured(blank(run, "none"), problem, record, changed, 4)
     assert before.correct is False
     assert text != sample.text
-
-
-def test_labels_name_what_differs() -> None:
-    guardians = [lil.Guardian(f=10), lil.Guardian(f=20), lil.Guardian(f=20, rate=0.5)]
-    assert labels(guardians[:1]) == ["guardian"]
-    assert labels(guardians[:2]) == ["guardian(f=10)", "guardian(f=20)"]
-    assert labels(guardians) == [
-        "guardian(f=10, rate=0.08)",
-        "guardian(f=20, rate=0.08)",
-        "guardian(f=20, rate=0.5)",
-    ]
-
-
-def test_controls_and_nulls_are_apart_from_methods() -> None:
-    detector = lil.Guardian()
-    plain = summarise(demo(problems=3), seed=0)[0]
-    own = [
-        dataclasses.replace(plain, detector="guardian", backend=backend, role=role, stopped=stopped)
-        for backend, role, stopped in (
-            ("full", "method", 1),
-            ("h2o", "method", 2),
-            ("random", "control", 4),
-            ("full again", "null", 8),
-        )
-    ]
-    rows = list(replay._rows(own, [detector]))
-    over, stopped = ([row[at] for row in rows] for at in (1, 2))
-    assert dict(zip(over, stopped, strict=True)) == {
-        "full": "1",
-        "sparse": "2",
-        "controls": "4",
-        "null": "8",
-    }
-    assert [row[1] for row in replay._rows(own[:2], [detector])] == ["full", "sparse"]

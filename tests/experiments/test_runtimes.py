@@ -12,20 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import go
+from sweeping import Make, go
 
 import attention
 from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid import models
-from experiments.grid.config import Config
 from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import decoder
 from experiments.sweep.executors import on_vllm
-
-Make = Callable[..., Config]
 
 
 class StandIn:

@@ -9,27 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import go
+from sweeping import Make, go
 
 from experiments.cli import main
-from experiments.grid.presets import load
 from experiments.store.samples.replay import with_text
 from experiments.store.store import Record, Store
 from experiments.store.study import Study
 
 
-def _values(tiny_model: Path, folder: Path) -> dict[str, object]:
+def _values(folder: Path) -> dict[str, object]:
     rows = [{"prompt": f"{n} {n} " * (n + 1), "answer": ["7", str(n)]} for n in range(3)]
     file = folder / "p.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return {
-        "models": str(tiny_model),
         "datasets": str(file),
         "scorer": "exact",
         "backends": "full,h2o,sink",
         "budgets": "32,48",
         "max_new_tokens": 60,
-        "threads": 1,
         "detectors": "guardian,cycle:answer",
         "detector_params": {
             "guardian": {"f": 10, "rate": 0.6},
@@ -39,9 +36,9 @@ def _values(tiny_model: Path, folder: Path) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def store(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def store(tiny_config: Make, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shown")
-    go(load("demo-small", _values(tiny_model, folder)), folder / "out")
+    go(tiny_config(**_values(folder)), folder / "out")
     return folder / "out"
 
 
@@ -76,11 +73,11 @@ def test_it_shows_what_the_samples_of_a_report_say(store, capsys):
         assert (shown["full"] is None) is run.configuration.is_full
 
 
-def test_why_an_answer_counts_as_it_does(store, tiny_model, tmp_path, capsys, monkeypatch):
+def test_why_an_answer_counts_as_it_does(store, tiny_config, tmp_path, capsys, monkeypatch):
     """Read at a smaller cap: two boxes are left, what comes behind the cap would be right."""
     copy = tmp_path / "copy"
     shutil.copytree(store, copy)
-    go(load("demo-small", _values(tiny_model, store.parent) | {"max_new_tokens": 5}), copy)
+    go(tiny_config(**_values(store.parent) | {"max_new_tokens": 5}), copy)
     runs = [run for run in Study.open(copy).runs() if run.configuration.is_full]
     run = max(runs, key=lambda run: Store(copy).get(run.id).meta["tokens"])
     trace = Store(copy).get(run.id).trace()
@@ -119,15 +116,15 @@ def test_words_that_mean_no_run_or_several(store, capsys, words, message):
     assert message in capsys.readouterr().err
 
 
-def test_settings_of_one_method_and_penalties_are_distinguished(tiny_model, tmp_path, capsys):
-    values = _values(tiny_model, tmp_path) | {
+def test_settings_of_one_method_and_penalties_are_distinguished(tiny_config, tmp_path, capsys):
+    values = _values(tmp_path) | {
         "backends": "full,quest(page=4),quest(page=8)",
         "budgets": "32",
         "penalties": "none,presence",
         "limit": 1,
         "max_new_tokens": 4,
     }
-    go(load("demo-small", values), tmp_path / "out")
+    go(tiny_config(**values), tmp_path / "out")
     out = str(tmp_path / "out")
     assert main(["show", out, "0", "quest"]) == 2
     message = capsys.readouterr().err

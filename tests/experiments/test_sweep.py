@@ -11,19 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import go, prepare, stored
+from sweeping import Make, go, prepare, stored
 
 import lil
 from experiments.grid import models
-from experiments.grid.config import Config
 from experiments.grid.plan import Plan
 from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import runner as backlog
 from lil.decoding import filling
-
-Make = Callable[..., Config]
 
 
 def tokens_of(out: Path) -> dict[str, list[int]]:

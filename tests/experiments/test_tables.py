@@ -8,19 +8,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from crowded_samples import crowded
-from reports import report_of
 from rich.console import Console
 from synthetic_samples import demo, failed, sample, sparse
 
-from attention.errors import InvalidValue
-from experiments.report.exports import check_files, write_rows, write_samples
+from experiments.report.exports import write_rows, write_samples
 from experiments.report.measures import summarise
 from experiments.report.names import series, short_names
 from experiments.report.row import columns
-from experiments.report.tables import every_grid, rich_table
+from experiments.report.tables import rich_table
 from experiments.report.tables.backends import main_grids, sampling_grids
-from experiments.report.tables.grid import Grid, html_table
+from experiments.report.tables.grid import Grid
 
 
 def text_of(grid: Grid, width: int = 80) -> str:
@@ -41,18 +38,6 @@ def test_the_main_table_has_the_rows_numbers() -> None:
     assert h2o[3].interval == f"[{row.length_ratio.low:.2f}, {row.length_ratio.high:.2f}]"
     assert h2o[3].bold is ("longer" in row.claims)
     assert h2o[4].value == str(row.length_ratio.differs)
-
-
-def test_crowded_tables_fit() -> None:
-    grids = every_grid(report_of(crowded()))
-    assert len(grids) > 10
-    for grid in grids:
-        text = text_of(grid)
-        assert max(map(len, text.splitlines())) <= 80
-        html = html_table(grid, 1)
-        assert html.count("<tr>") == len(grid.lines) + 1
-    for part in ("quest", "(dense_layers", "page=8)"):  # a label in lines
-        assert part in text_of(grids[0])
 
 
 def test_labels_name_parameters_that_are_not_the_defaults() -> None:
@@ -126,13 +111,3 @@ def test_markdown_and_latex_show_names_as_they_are(tmp_path: Path) -> None:
     assert len(lines) == 2
     assert r"a\textbar{}b\_c\${[}1{]}" in latex
     assert latex.count(r"\toprule") == latex.count(r"\end{tabular}") == 2
-
-
-@pytest.mark.parametrize(
-    "files", [("a.csv", "a.csv", []), (None, None, ["x.pdf"]), ("", None, [""])]
-)
-def test_files_that_could_not_be_written_are_refused(
-    files: tuple[str | None, str | None, list[str]],
-) -> None:
-    with pytest.raises(InvalidValue):
-        check_files(*files)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from types import FunctionType
 from typing import Any, ClassVar
 
 import pytest
 import torch
 from tiny_models import Endings, build_model
 from torch import Tensor
-from transformers import GenerationMixin, LogitsProcessorList, StoppingCriteriaList
+from transformers import LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.utils import GENERATION_MODES_MAPPING
 
@@ -272,22 +271,9 @@ def test_drafts_of_an_unknown_prompt_are_refused(how, tokens, drafting, qwen, to
     assert len(new) == min(tokens, 20)
 
 
-def test_drafts_are_known_by_whatever_transformers_calls_them(
-    drafting, qwen, tokenizer, monkeypatch
-):
-    """Renamed, drafts are still refused; where the name is unknown, nothing is guessed."""
-    method = GenerationMixin._assisted_decoding
-    code = method.__code__.replace(co_name="_speculate")
-    renamed = FunctionType(code, method.__globals__, "_speculate", method.__defaults__)
-    renamed.__kwdefaults__ = method.__kwdefaults__
-    monkeypatch.setattr(GenerationMixin, "_speculate", renamed, raising=False)
-    monkeypatch.delattr(GenerationMixin, "_assisted_decoding")
-    mode = GenerationMode.ASSISTED_GENERATION
-    monkeypatch.setitem(GENERATION_MODES_MAPPING, mode, "_speculate")
+def test_where_transformers_names_no_draft_nothing_is_guessed(qwen, tokenizer, monkeypatch):
+    monkeypatch.delitem(GENERATION_MODES_MAPPING, GenerationMode.ASSISTED_GENERATION)
     stop = lil.StopOn(lil.Budget(tokens=1), tokenizer=tokenizer)
-    with pytest.raises(InvalidValue, match="prompt_tokens = None: expected the prompts' width"):
-        generate(qwen, stop, PROMPTS[:1], max_new_tokens=20, **drafting["assistant"])
-    monkeypatch.delitem(GENERATION_MODES_MAPPING, mode)
     with pytest.raises(InvalidValue, match="does not say which of its methods drafts"):
         generate(qwen, stop, PROMPTS[:1], max_new_tokens=20)
 

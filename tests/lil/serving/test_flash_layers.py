@@ -23,8 +23,7 @@ from paged_flash import Metadata, Paged, kernel_of, layer_of
 from test_serving_blocks import always_and_gap, text
 
 from attention.errors import InvalidValue
-from lil.serving.blocks.layers import flash_pages
-from lil.serving.blocks.plans import WHOLE, StepReads, head_by_head, queries
+from lil.serving.blocks.plans import WHOLE, StepReads, queries
 from lil.serving.blocks.policies import policy_of
 from lil.serving.blocks.ropes import RopeTable
 
@@ -242,16 +241,6 @@ sys.exit(pytest.main(["-q", "-k", "outputs and (quest or infllm)", {str(__file__
         command, cwd=root, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-
-
-def test_keys_and_values_of_a_cache_by_its_heads() -> None:
-    cache = torch.randn(5, HKV, BLOCK, 2 * D)
-    k, v = flash_pages(head_by_head(cache))
-    for block in range(5):
-        for head in range(HKV):
-            assert torch.equal(k[block * HKV + head, :, 0], cache[block, head, :, :D])
-            assert torch.equal(v[block * HKV + head, :, 0], cache[block, head, :, D:])
-    assert k.data_ptr() == cache.data_ptr()
 
 
 @pytest.mark.parametrize("at_once", [1, 300, 2**14])

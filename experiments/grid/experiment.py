@@ -91,8 +91,8 @@ class Experiment:
             )
         plan = Plan(tuple(configurations), items, config.samples_per_problem)
         methods = backends, penalties, detectors
-        problems = sources, datasets, sizes, scorers, plan, prompts
-        return cls(config, *methods, *problems, tuple(warnings), tuple(unknown))
+        planned = sources, datasets, sizes, scorers, plan, prompts
+        return cls(config, *methods, *planned, tuple(warnings), tuple(unknown))
 
     @cached_property
     def _built(self) -> list[tuple[Mapping[str, Any], Backend]]:

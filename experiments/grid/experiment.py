@@ -90,9 +90,8 @@ class Experiment:
                 config, name, source.digest, tuple(datasets), backends, penalties
             )
         plan = Plan(tuple(configurations), items, config.samples_per_problem)
-        methods = backends, penalties, detectors
-        planned = sources, datasets, sizes, scorers, plan, prompts
-        return cls(config, *methods, *planned, tuple(warnings), tuple(unknown))
+        planned = sources, datasets, sizes, scorers, plan, prompts, tuple(warnings), tuple(unknown)
+        return cls(config, backends, penalties, detectors, *planned)
 
     @cached_property
     def _built(self) -> list[tuple[Mapping[str, Any], Backend]]:

@@ -19,12 +19,6 @@ NEXT = 20
 REWINDABLE = ("noise", "full", "oracle", "quest", "lessismore", "kascade")
 
 
-# Snapshots
-
-
-# Rewinding
-
-
 @pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "qwen2_sliding"])
 def test_rows_still_inside_a_window_are_rewound_one_by_one(family: str) -> None:
     m, then = animal(family), tokens(2, NEXT, seed=4)

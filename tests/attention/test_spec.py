@@ -41,20 +41,6 @@ def test_brackets_and_quotes_hold_together(specs: list[Spec], mark: str) -> None
     assert split(f" {mark} ".join(map(str, specs)), mark) == [*map(str, specs)]
 
 
-@pytest.mark.parametrize(
-    ("entry", "expected"),
-    [
-        ("h2o", Spec("h2o")),
-        (" quest(page=16) ", Spec("quest", {"page": 16})),
-        ("moba:MoBA", Spec("moba:MoBA")),
-        ("moba:MoBA(page=16)", Spec("moba:MoBA", {"page": 16})),
-        ("window()", Spec("window")),
-    ],
-)
-def test_a_method_has_no_action(entry: str, expected: Spec) -> None:
-    assert METHODS.spec(entry) == expected
-
-
 @pytest.mark.parametrize("bad", ["a(b)", "a(b=1", "a(b=1)c", f"a(b={'[' * 3000})"])
 def test_other_brackets_are_refused(bad: str) -> None:
     with pytest.raises(InvalidValue, match=r"NAME\(PARAMETER=VALUE\), such as oracle"):

@@ -84,6 +84,8 @@ CASES = [
     ("a scorer", "sweep --scorer maths", ["scorer = 'maths'", "did you mean 'math'"]),
     ("limit", "sweep --limit 0", ["limit = '0'", "at least 1"]),
     ("samples of greedy", "sweep --samples-per-problem 3", ["samples_per_problem", "temperature"]),
+    ("a prompt and problems", "run --prompt 1 --dataset medium", ["dataset = ", "--prompt"]),
+    ("a prompt and a limit", "run --prompt 1 --limit 2", ["limit = '2'", "--prompt"]),
     ("run without budget", "run --backend h2o", ["budget", "--budget N"]),
     ("a budget for nothing", "run --backend full --budget 64", ["budget = '64'", "every token"]),
     ("no store to replay", "replay nothing-here", ["store = 'nothing-here'", "lil sweep"]),

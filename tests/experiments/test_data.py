@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from reasoner_training.tokenizer import build_tokenizer
-from sweeping import go, prepare
+from sweeping import Make, go, prepare
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -497,7 +496,7 @@ def _plan_ids(config: Config, out: Path) -> list[str]:
 
 
 def test_template_and_system_prompt_are_part_of_a_runs_identity_and_the_gold_is_not(
-    tmp_path: Path, tiny_model: Path, tiny_config: Callable[..., Config]
+    tmp_path: Path, tiny_model: Path, tiny_config: Make
 ) -> None:
     model = tmp_path / "model"
     shutil.copytree(tiny_model, model)
@@ -525,7 +524,7 @@ def test_template_and_system_prompt_are_part_of_a_runs_identity_and_the_gold_is_
 
 
 def test_files_of_the_same_name_are_scored_by_their_own_answers(
-    tmp_path: Path, tiny_config: Callable[..., Config]
+    tmp_path: Path, tiny_config: Make
 ) -> None:
     made = [problem("easy", "study", i) for i in range(3)]
     rows = [{"prompt": item.prompt, "answer": "?"} for item in made]

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import go
+from sweeping import Make, go
 
 import attention
 from experiments.cli import main
 from experiments.grid import models
-from experiments.grid.config import Config
 from experiments.store.study import Study
 from experiments.sweep.estimate import estimate, footprint
 
@@ -25,7 +24,7 @@ def _files(folder: Path) -> dict[str, float]:
 
 
 def test_before_during_and_after_a_sweep(
-    tmp_path: Path, tiny_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_config: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
     config = tiny_config(penalties="none,lz", detectors="none")  # 10 configurations of 4 problems
@@ -71,7 +70,7 @@ def _other(find: Callable[..., models.ModelSource]) -> Callable[..., models.Mode
     return lambda *arguments, **more: dataclasses.replace(find(*arguments, **more), digest="other")
 
 
-def test_memory_is_what_a_run_takes(tmp_path: Path, tiny_config: Callable[..., Config]) -> None:
+def test_memory_is_what_a_run_takes(tmp_path: Path, tiny_config: Make) -> None:
     config = tiny_config(backends="full,sink,quest", budgets="32", limit=2)
     source = models.find(config.models[0])
     size = footprint(source, "float32")

@@ -11,17 +11,16 @@ import json
 import random
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import go
+from sweeping import Make, go
 
 from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid import data, gym, scoring
-from experiments.grid.config import Config
 from experiments.grid.data import ProblemChoice
 from experiments.grid.data.prompts import GYM_TEMPLATE
 from experiments.grid.data.sets import expand, labels
@@ -285,7 +284,7 @@ def test_an_answer_that_would_be_evaluated_is_of_harmless_characters(tmp_path: P
 
 
 @pytest.fixture
-def store(site: Path, tiny_config: Callable[..., Config], tmp_path: Path) -> Path:
+def store(site: Path, tiny_config: Make, tmp_path: Path) -> Path:
     config = tiny_config(datasets="gym:sums(seed=3)", backends="full,sink", budgets="32", limit=3)
     outcome, _ = go(config, tmp_path / "out")
     assert outcome.counts.decoded == 6

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sweeping import Make, prepare, stored
+from sweeping import Make, Notes, go, stored
 
 from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
@@ -22,30 +22,25 @@ from experiments.report import measures
 from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep import sweep
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 
 
-class Killer(sweep.Progress):
+class Killer(Notes):
     """Kills its own process after so many decode steps."""
 
     def __init__(self, steps: int) -> None:
-        self.left = steps
+        super().__init__()
+        self.steps_left = steps
 
     def step(self, tokens: int) -> None:
-        del tokens
-        self.left -= 1
-        if self.left == 0:
+        super().step(tokens)
+        self.steps_left -= 1
+        if self.steps_left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _sweep(config: Config, out: Path, watcher: sweep.Progress) -> None:
-    prepared = prepare(config, out)
-    sweep.run(prepared, out, preset="x", arguments=[], progress=watcher)
-
-
-def _in_a_child(work: Callable[[], None]) -> int:
+def _in_a_child(work: Callable[[], object]) -> int:
     """Exit status of a forked child; 9 if it was killed."""
     child = os.fork()
     if child == 0:
@@ -68,15 +63,15 @@ def _rows(out: Path, config: Config) -> list[dict[str, object]]:
 
 def test_killed_at_random_steps_it_ends_the_same(tiny_config: Make, tmp_path: Path) -> None:
     config = tiny_config(limit=3, dtype="float64", max_new_tokens=48)
-    _sweep(config, tmp_path / "whole", sweep.Progress())
+    go(config, tmp_path / "whole")
     rng = random.Random(0)
     kills = 0
     for _ in range(6):
         steps = rng.randrange(20, 70)
-        status = _in_a_child(lambda s=steps: _sweep(config, tmp_path / "killed", Killer(s)))
+        status = _in_a_child(lambda s=steps: go(config, tmp_path / "killed", Killer(s)))
         kills += status == -signal.SIGKILL
     assert kills >= 3
-    _sweep(config, tmp_path / "killed", sweep.Progress())
+    go(config, tmp_path / "killed")
     killed, whole = Store(tmp_path / "killed"), Store(tmp_path / "whole")
     assert len(list((tmp_path / "killed" / "traces").iterdir())) >= 3
     assert stored(killed.path) == len(killed) == len(whole) == 15

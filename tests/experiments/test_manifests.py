@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import Make, go, prepare
+from sweeping import Make, Notes, go, prepare
 
 import lil
 from attention.errors import InvalidValue
@@ -234,14 +234,13 @@ def _sweep_for_ever(config: Config, store: Path) -> tuple[int, int]:
     child = os.fork()
     if child == 0:
 
-        class Stuck(sweep.Progress):
+        class Stuck(Notes):
             def step(self, tokens: int) -> None:
                 os.write(write, str(tokens).encode())
                 time.sleep(120)
 
         try:
-            prepared = prepare(config, store)
-            sweep.run(prepared, store, preset="x", arguments=[], progress=Stuck())
+            go(config, store, Stuck())
         finally:
             os._exit(1)
     os.close(write)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sweeping import go
+from sweeping import Make, go
 
 import attention
-from experiments.grid.config import Config
 from experiments.store import manifest
 from experiments.store.samples.replay import verdict_on
 from experiments.store.study import Study
@@ -52,9 +50,7 @@ def test_a_mistake_of_ours_is_no_result_of_a_row(
         assert isinstance(next(events), decoder.RowFailure)
 
 
-def test_what_was_warned_of_is_in_the_manifest(
-    tiny_config: Callable[..., Config], tmp_path: Path
-) -> None:
+def test_what_was_warned_of_is_in_the_manifest(tiny_config: Make, tmp_path: Path) -> None:
     file = tmp_path / "three.jsonl"
     rows = [{"id": str(i), "prompt": "Bonn zyzzyva", "answer": "3"} for i in range(3)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -19,6 +19,7 @@ from experiments.grid.stored import import_paths
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep.estimate import estimate
+from tests.sampling import some_slow
 
 SMALL = Path(__file__).parent / "data" / "small"
 SIGNS = {"own": 1, "base": 1, "file": 1}
@@ -52,7 +53,7 @@ def test_a_detector_is_edited(folder: Folder, tmp_path: Path, edited: str | None
         assert stops == {sum((numbers | change).values())}
 
 
-@pytest.mark.parametrize("edited", list(METHOD_FILES))
+@pytest.mark.parametrize("edited", some_slow(METHOD_FILES, 1))
 def test_a_method_is_edited(folder: Folder, tiny_config: Make, tmp_path: Path, edited: str) -> None:
     """The same sweep is refused, and with `again` decodes anew what a new store decodes."""
     config, out = of_method(tiny_config), tmp_path / "out"

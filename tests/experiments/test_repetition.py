@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from attention.errors import InvalidValue
 from experiments.store.samples.repetition import repeats
 
 
@@ -51,8 +49,3 @@ streams = st.builds(
 @settings(max_examples=400, deadline=None, derandomize=True)
 def test_equals_the_definition(tokens: list[int], times: int):
     assert repeats(tokens, times) is by_definition(tokens, times)
-
-
-def test_one_time_is_refused():
-    with pytest.raises(InvalidValue, match="times = 1"):
-        repeats([1, 2], times=1)

@@ -59,15 +59,6 @@ def test_a_prompt_may_be_piped_and_put_into_a_template(run, monkeypatch, tmp_pat
     assert "{question}" in err
 
 
-@pytest.mark.parametrize(
-    "more", [("--dataset", "medium"), ("--limit", "2"), ("--sample", "2"), ("--scorer", "exact")]
-)
-def test_a_prompt_stands_alone(run, more):
-    _, err = run("--prompt", "1 2", *more, code=2)
-    assert f"{more[0].removeprefix('--')} = '{more[1]}'" in err
-    assert "nothing with --prompt" in err
-
-
 def test_no_prompt_is_refused(run):
     _, err = run("--prompt", " ", code=2)
     assert "prompt = ' '" in err
@@ -80,7 +71,7 @@ def test_prompts_are_shown_as_the_model_sees_them(run, tiny_model, tmp_path, mon
     tokenizer.chat_template = "<think> {{ messages[0].content }} </think>"
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *_, **__: tokenizer)
     file = tmp_path / "p.jsonl"
-    rows = [{"question": "1 2", "answer": ["7", "8"]}, {"question": "3 " * 2000, "answer": "7"}]
+    rows = [{"question": "1 2", "answer": ["7", "8"]}, {"question": "3", "answer": "7"}]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     document, err = run("--dataset", str(file), "--scorer", "exact", "--limit", "1")
     (sample,) = document["samples"]
@@ -88,7 +79,3 @@ def test_prompts_are_shown_as_the_model_sees_them(run, tiny_model, tmp_path, mon
     assert "<think>" in err
     assert "wrong, 7 or 8 is right" in " ".join(err.split())
     assert "1 of 2 problems" in " ".join(err.split())
-    arguments = ("--dataset", str(file), "--scorer", "exact", "--limit", "2")
-    document, err = run(*arguments)
-    assert "characters more: --json" in err
-    assert document["samples"][1]["prompt_text"].count("3") >= 2000 > err.count("3 3")

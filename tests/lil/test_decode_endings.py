@@ -12,7 +12,6 @@ import pytest
 import torch
 from acting_rows import fires
 from tiny_models import build_tokenizer, requests_of
-from tokenizers.processors import TemplateProcessing
 from transformers import TopKLogitsWarper
 
 import lil
@@ -156,21 +155,6 @@ def test_prompts_are_refused_with_their_place(qwen, tokenizer):
     ):
         with pytest.raises(InvalidValue, match=message):
             lil.stream(qwen, padding, prompts)
-
-
-def test_a_text_that_begins_with_bos_gets_no_second(qwen):
-    tokenizer = build_tokenizer()
-    tokenizer.bos_token = "<unk>"
-    bos = tokenizer.bos_token_id
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single="<unk> $A", special_tokens=[("<unk>", bos)]
-    )
-    texts = [" Anna has", "<unk> Anna has", "<unk><unk> Anna has"]
-    plain, templated, doubled = lil.decode(qwen, tokenizer, texts, max_new_tokens=1)
-    assert plain.prompt_ids[0] == bos
-    assert plain.prompt_ids[1] != bos
-    assert templated.prompt_ids == plain.prompt_ids
-    assert doubled.prompt_ids == (bos, *plain.prompt_ids)
 
 
 def test_what_is_as_good_is_taken(qwen, tokenizer):

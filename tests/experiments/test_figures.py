@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from crowded_samples import crowded
 from reports import report_of
 from synthetic_samples import demo, sample
 
@@ -49,7 +49,8 @@ def test_full_attention_alone_has_no_charts() -> None:
 
 @pytest.mark.slow
 def test_every_figure_is_written_twice_alike(tmp_path: Path) -> None:
-    report = report_of(crowded(problems=2))
+    samples = demo(problems=2)
+    report = report_of([*samples, *(replace(plain, penalty="lz") for plain in samples)])
     sets = chart_sets(report)
     first, second = (draw(report, sets, tmp_path / name) for name in ("a", "b"))
     assert len(first) == 20  # of each penalty five, as PNG and SVG

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from experiments.cli import main
 from experiments.grid.config import Config
 from experiments.grid.experiment import Experiment
 from experiments.store.files import records
@@ -40,6 +42,20 @@ class Notes(sweep.Progress):
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+
+def jsonl(file: Path, *rows: dict[str, Any]) -> str:
+    """Write a file of problems, one a line, and return its name."""
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(file)
+
+
+def json_of(capture: Any, *arguments: object) -> Any:
+    """What a command prints with `--json`; fails if anything else is on standard output."""
+    capture.readouterr()
+    assert main([*map(str, arguments), "--json"]) == 0
+    return json.loads(capture.readouterr().out)
 
 
 def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:

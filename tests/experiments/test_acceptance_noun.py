@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sweeping import json_of
 
 import attention
 import lil
@@ -27,14 +27,8 @@ def store(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def rows(capsys: Any, *arguments: str) -> list[dict[str, Any]]:
-    capsys.readouterr()
-    assert main(["acceptance", *arguments, "--json"]) == 0
-    return list(json.loads(capsys.readouterr().out)["rows"])
-
-
 def test_cells_of_the_store_are_read(store: Path, tiny_model: Path, capsys: Any) -> None:
-    read = rows(capsys, str(store))
+    read = json_of(capsys, "acceptance", str(store))["rows"]
     assert [(row["backend"], row["budget"]) for row in read] == [
         ("quest", 32), ("quest", 64), ("sink", 32), ("sink", 64)
     ]  # fmt: skip
@@ -62,7 +56,7 @@ def test_each_model_reads_its_own_texts(tmp_path: Path, tiny_model: Path, capsys
         "30", "--out", str(folder), "--no-figures", "--no-page",
     ])  # fmt: skip
     assert code == 0
-    read = rows(capsys, str(folder))
+    read = json_of(capsys, "acceptance", str(folder))["rows"]
     assert [row["model"] for row in read] == ["reasoner", str(tiny_model)]
     assert [row["share"] for row in read] == [1.0, 1.0]
     assert main(["acceptance", str(folder)]) == 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
+from sweeping import json_of
 
 import lil
 from attention.errors import InvalidValue
@@ -34,18 +34,12 @@ def store(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def _json(capfd: CapFd, *arguments: str) -> Any:
-    capfd.readouterr()
-    assert main([*arguments, "--json"]) == 0
-    return json.loads(capfd.readouterr().out)
-
-
 def test_it_chooses_on_one_half_and_reports_the_other(
     store: Path, capfd: CapFd, tmp_path: Path
 ) -> None:
     file = tmp_path / "budget.json"
     command = ["calibrate", str(store), "--detector", "budget", *SETTINGS.split()]
-    result = _json(capfd, *command, "--rate", "0.6", "--out", str(file))
+    result = json_of(capfd, *command, "--rate", "0.6", "--out", str(file))
     # The oracle: lengths of the traces that ended, straight from the store.
     study = Study.open(store)
     ended: dict[str, list[int]] = defaultdict(list)
@@ -78,11 +72,11 @@ def test_it_chooses_on_one_half_and_reports_the_other(
 def test_who_takes_the_file(store: Path, capfd: CapFd, tmp_path: Path) -> None:
     file = str(tmp_path / "mine.json")
     command = ["calibrate", str(store), "--detector", "budget", *SETTINGS.split()]
-    result = _json(capfd, *command, "--rate", "0.6", "--out", file)
+    result = json_of(capfd, *command, "--rate", "0.6", "--out", file)
     tokens = result["detector"]["tokens"]
     assert lil.detectors.load(file) == lil.Budget(tokens)
-    rows = _json(capfd, "replay", str(store), "--detector", file)["rows"]
-    again = _json(capfd, "replay", str(store), "--set", f"budget.tokens={tokens}")["rows"]
+    rows = json_of(capfd, "replay", str(store), "--detector", file)["rows"]
+    again = json_of(capfd, "replay", str(store), "--set", f"budget.tokens={tokens}")["rows"]
     assert rows == again
     config = load("demo", {"detectors": f"guardian,{file}:answer"})
     assert config.detectors == ("guardian", f"budget(tokens = {tokens}):answer")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sweeping import json_of
 
 import lil
 from experiments.cli import entry, main
@@ -41,17 +42,11 @@ def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     return out, command
 
 
-def _json(capfd: CapFd, *arguments: str) -> Any:
-    capfd.readouterr()
-    assert main([*arguments, "--json"]) == 0
-    return json.loads(capfd.readouterr().out)  # fails if anything else is on stdout
-
-
 def test_sweep_and_report_give_the_same_document(
     swept: tuple[Path, list[str]], capfd: CapFd, tmp_path: Path
 ) -> None:
     out, command = swept
-    document = _json(capfd, *command)
+    document = json_of(capfd, *command)
     assert set(document) == {"manifest", "rows", "pooled", "stopping"}
     rows = document["rows"]
     assert len(rows) == 5 * 2
@@ -61,7 +56,7 @@ def test_sweep_and_report_give_the_same_document(
     files = [str(tmp_path / f"rows.{suffix}") for suffix in ("csv", "md", "tex")]
     flags = [word for file in files for word in ("--rows", file)]
     flags += ["--csv", str(tmp_path / "samples.csv"), "--no-figures"]
-    assert _json(capfd, "report", str(out), *flags)["rows"] == rows
+    assert json_of(capfd, "report", str(out), *flags)["rows"] == rows
     assert len((tmp_path / "samples.csv").read_text().splitlines()) > 2 * 15
     assert len(Path(files[0]).read_text().splitlines()) == len(rows) + 1
     assert Path(files[1]).read_text().count("\n| h2o ") >= 2
@@ -75,8 +70,10 @@ def test_two_stores_are_reported_with_all_that_each_has(
     second = str(tmp_path / "second")
     at = command.index("--dataset") + 1
     assert main([*command[:at], "easy,medium", *command[at + 1 :], "--out", second]) == 0
-    alone = {s: _json(capfd, "report", s, "--no-figures", "--no-page") for s in (str(out), second)}
-    both = _json(capfd, "report", str(out), second, "--no-figures", "--no-page")
+    alone = {
+        s: json_of(capfd, "report", s, "--no-figures", "--no-page") for s in (str(out), second)
+    }
+    both = json_of(capfd, "report", str(out), second, "--no-figures", "--no-page")
     assert alone[second]["pooled"]  # of two data sets
     assert len({row["store"] for row in both["rows"]}) == 2
     for key in ("rows", "pooled", "stopping"):
@@ -86,15 +83,17 @@ def test_two_stores_are_reported_with_all_that_each_has(
 
 def test_replay_takes_other_parameters(swept: tuple[Path, list[str]], capfd: CapFd) -> None:
     out = str(swept[0])
-    document = _json(
+    document = json_of(
         capfd, "replay", out, "--set", "guardian.f=5,10", "--set", "guardian.rate=0.4,0.8"
     )
     assert list(document) == ["manifest", "rows", "pooled", "stopping"]
     labels = {f"guardian(f={f}, rate={rate})" for f in (5, 10) for rate in (0.4, 0.8)}
     assert {row["detector"] for row in document["rows"]} == {"none"} | labels
-    alone = _json(capfd, "replay", out, "--set", "budget.tokens=7")["rows"]
-    assert alone == _json(capfd, "replay", out, "--detector", "budget(tokens=7)")["rows"]
-    assert alone == _json(capfd, "replay", out, "--set", "detector_params.budget.tokens=7")["rows"]
+    alone = json_of(capfd, "replay", out, "--set", "budget.tokens=7")["rows"]
+    assert alone == json_of(capfd, "replay", out, "--detector", "budget(tokens=7)")["rows"]
+    assert (
+        alone == json_of(capfd, "replay", out, "--set", "detector_params.budget.tokens=7")["rows"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,7 @@ RUN = ["run", "--preset", "demo-small", "--threads", "1", "--max-new-tokens", "6
 def test_run_streams_and_stops_live(tiny_model: Path, capfd: CapFd) -> None:
     base = [*RUN, "--model", str(tiny_model), "--backend", "h2o", "--budget", "32"]
     base += ["--detector", "guardian(f=5,rate=2)"]
-    stopped = [s for s in _json(capfd, *base)["samples"] if s["finish"] == "guardian"]
+    stopped = [s for s in json_of(capfd, *base)["samples"] if s["finish"] == "guardian"]
     assert stopped
     assert all(sample["evidence"]["step"] == sample["tokens"] for sample in stopped)
     assert main(base) == 0
@@ -137,7 +136,7 @@ def test_run_streams_and_stops_live(tiny_model: Path, capfd: CapFd) -> None:
 def test_run_prints_an_action_and_the_text_after_it(tiny_model: Path, capfd: CapFd) -> None:
     base = [*RUN, "--model", str(tiny_model), "--limit", "1"]
     base += ["--detector", "budget(tokens=2):answer", "--set", "action_params.answer.tokens=6"]
-    (sample,) = _json(capfd, *base)["samples"]
+    (sample,) = json_of(capfd, *base)["samples"]
     assert sample["action"]["name"] == "answer"
     assert main(base) == 0
     printed = " ".join(capfd.readouterr().out.split())
@@ -149,7 +148,7 @@ def test_texts_from_elsewhere_are_replayed(tiny_model: Path, capfd: CapFd, tmp_p
     file = tmp_path / "texts.jsonl"
     file.write_text('{"id": "a", "output": "so so so so so so so so"}\n{"id": "b", "text": "so"}\n')
     command = ["replay", str(file), "--set", "budget.tokens=3"]
-    document = _json(capfd, *command, "--tokenizer", str(tiny_model))
+    document = json_of(capfd, *command, "--tokenizer", str(tiny_model))
     first, second = (text["detectors"][0] for text in document["texts"])
     assert (first["fired_at"], first["kept"], second["fired_at"]) == (3, 3, None)
     (budget,) = document["detectors"]
@@ -168,7 +167,7 @@ def test_the_curve_of_any_file_is_the_librarys(capfd: CapFd, tmp_path: Path) -> 
     for data in (b"", bytes(range(256)) * 3, "déjà vu, ".encode() * 90 + b"\xc3"):
         file = tmp_path / "file"
         file.write_bytes(data)
-        (document,) = _json(capfd, "curve", str(file), "--every", "100", "--codec", "lz77")
+        (document,) = json_of(capfd, "curve", str(file), "--every", "100", "--codec", "lz77")
         assert _points(document) == lil.curve(data, every_bytes=100, codec="lz77")
         assert main(["curve", str(file)]) == 0
 
@@ -176,14 +175,14 @@ def test_the_curve_of_any_file_is_the_librarys(capfd: CapFd, tmp_path: Path) -> 
 def test_the_curve_of_a_stored_trace(swept: tuple[Path, list[str]], capfd: CapFd) -> None:
     record = max(Store(swept[0]), key=lambda record: record.meta["tokens"])
     trace, name = record.trace(), f"{swept[0]}:{record.id[:8]}"
-    (document,) = _json(capfd, "curve", name)
+    (document,) = json_of(capfd, "curve", name)
     assert _points(document) == lil.token_curve(trace.text_pieces, every_tokens=50)
-    (document,) = _json(capfd, "curve", name, "--every", "30")  # bytes, as of any text
+    (document,) = json_of(capfd, "curve", name, "--every", "30")  # bytes, as of any text
     assert _points(document) == lil.curve(b"".join(trace.text_pieces), every_bytes=30)
 
 
 def test_list_names_everything_with_its_source(capfd: CapFd) -> None:
-    document = _json(capfd, "list")
+    document = json_of(capfd, "list")
     backends = {entry["name"]: entry for entry in document.pop("backends")}
     assert {"full", "h2o", "sink", "quest", "infllm"} <= set(backends)
     assert all(entry["source"] and entry["error"] is None for entry in backends.values())
@@ -320,7 +319,7 @@ def test_shards_are_merged_by_copying(
     out, err = capfd.readouterr()
     assert "15 of 15 runs are in the store already" in err
     assert "0 runs decoded" in err
-    known = _json(capfd, "report", str(whole), "--no-figures", "--no-page")["rows"]
+    known = json_of(capfd, "report", str(whole), "--no-figures", "--no-page")["rows"]
     for row, expected in zip(json.loads(out)["rows"], known, strict=True):
         for key in ("backend", "budget", "detector", "n", "accuracy", "mean_tokens"):
             assert row[key] == expected[key], key
@@ -329,7 +328,6 @@ def test_shards_are_merged_by_copying(
 def test_a_figure_that_cannot_be_written_loses_nothing(
     swept: tuple[Path, list[str]], tmp_path: Path, capfd: CapFd
 ) -> None:
-    (tmp_path / "figures").mkdir(mode=0o755)
     (tmp_path / "file").write_text("")
     capfd.readouterr()
     flags = ["--no-page", "--figures", str(tmp_path / "file" / "below")]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 from reasoner_training.tokenizer import build_tokenizer
-from sweeping import Make, go, prepare
+from sweeping import Make, go, jsonl, prepare
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -42,18 +42,12 @@ MATH = {
 AIME = {"ID": "1983-1", "Year": 1983, "Question": "Find $\\log_zw$.", "Answer": "060", "Part": None}
 
 
-def _file(path: Path, *rows: dict[str, Any]) -> str:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
-
-
 def _load(file: str, **choice: Any) -> data.DataSet:
     return data.load_set(file, "study", choice.pop("limit", None), ProblemChoice(**choice))
 
 
 def _item(tmp_path: Path, row: dict[str, Any], **choice: Any) -> data.Item:
-    (item,) = _load(_file(tmp_path / "rows.jsonl", row), **choice).items
+    (item,) = _load(jsonl(tmp_path / "rows.jsonl", row), **choice).items
     return item
 
 
@@ -68,7 +62,7 @@ def own_file(tmp_path: Path) -> Path:
         {"q": f"What is {{{i}}} + 1?", "gold": str(i + 1), "hint": f"count {i}", "nr": f"n{i}"}
         for i in range(12)
     ]
-    return Path(_file(tmp_path / "mine.jsonl", *rows))
+    return Path(jsonl(tmp_path / "mine.jsonl", *rows))
 
 
 # ---------------------------------------------------------------- forms of problems
@@ -105,7 +99,7 @@ def test_a_level_gives_the_reasoners_problems_as_they_are() -> None:
     ],
 )
 def test_forms_that_people_know(row: dict[str, Any], gold: str, id_: str, tmp_path: Path) -> None:
-    dataset = _load(_file(tmp_path / "rows.jsonl", row))
+    dataset = _load(jsonl(tmp_path / "rows.jsonl", row))
     (item,) = dataset.items
     assert (item.gold, item.id, item.scorer) == (gold, id_, "math")
     assert dataset.about()["template"] == MATH_TEMPLATE
@@ -202,14 +196,14 @@ def test_bytes_that_are_no_text_have_a_line(tmp_path: Path) -> None:
 
 
 def test_any_of_several_answers_will_do(tmp_path: Path) -> None:
-    file = _file(tmp_path / "m.jsonl", {"prompt": "1", "answer": ["7", 8, "7"]})
+    file = jsonl(tmp_path / "m.jsonl", {"prompt": "1", "answer": ["7", 8, "7"]})
     (item,) = _load(file).items
     assert (item.gold, item.scorer) == (("7", "8"), "stated")
 
 
 def test_problems_without_an_answer_are_not_judged(tmp_path: Path) -> None:
-    half = _file(tmp_path / "half.jsonl", {"prompt": "1", "answer": "2"}, {"prompt": "3"})
-    none = _file(tmp_path / "none.jsonl", {"question": "1"}, {"question": "2", "answer": None})
+    half = jsonl(tmp_path / "half.jsonl", {"prompt": "1", "answer": "2"}, {"prompt": "3"})
+    none = jsonl(tmp_path / "none.jsonl", {"question": "1"}, {"question": "2", "answer": None})
     dataset = _load(half.replace("half", "none"))
     assert [(item.gold, item.scorer) for item in dataset.items] == [(None, "none")] * 2
     assert dataset.notices == (
@@ -222,7 +216,7 @@ def test_problems_without_an_answer_are_not_judged(tmp_path: Path) -> None:
         _load(none, scorer="exact")
     with pytest.raises(InvalidValue, match="answer"):
         _load(half, scorer="exact")
-    null = _file(tmp_path / "null.jsonl", {"prompt": "1", "answer": None})
+    null = jsonl(tmp_path / "null.jsonl", {"prompt": "1", "answer": None})
     assert _load(null, scorer="exact").items[0].scorer == "none"
     (item, _) = _load(half, scorer="none").items
     assert (item.gold, item.scorer) == (None, "none")
@@ -234,7 +228,7 @@ def test_problems_without_an_answer_are_not_judged(tmp_path: Path) -> None:
 
 def test_an_offset_leaves_out_the_first(tmp_path: Path) -> None:
     rows = [{"prompt": str(i), "answer": "1"} for i in range(9)]
-    lines = _file(tmp_path / "p.jsonl", *rows)
+    lines = jsonl(tmp_path / "p.jsonl", *rows)
     table = tmp_path / "p.csv"
     table.write_text("prompt,answer\n" + "".join(f"{i},1\n" for i in range(9)))
     for file in (lines, str(table)):
@@ -281,7 +275,7 @@ def test_a_sample_takes_the_place_of_a_limit_and_back() -> None:
 
 
 def test_a_limit_that_takes_fewer_is_a_notice(tmp_path: Path) -> None:
-    file = _file(tmp_path / "p.jsonl", *({"prompt": f"{n}", "answer": "1"} for n in range(30)))
+    file = jsonl(tmp_path / "p.jsonl", *({"prompt": f"{n}", "answer": "1"} for n in range(30)))
     assert _load(file, limit=20).notices == (
         f"{file}: 20 of 30 problems (the first; --limit all takes all)",
     )
@@ -426,7 +420,7 @@ def test_values_reach_the_chat_template_and_a_runs_identity(own_file: Path) -> N
 
 def test_messages_go_through_the_chat_template(tmp_path: Path) -> None:
     turns = [*CHAT, {"role": "user", "content": "4 5"}]
-    file = _file(tmp_path / "chat.jsonl", {"messages": turns, "answer": "9"})
+    file = jsonl(tmp_path / "chat.jsonl", {"messages": turns, "answer": "9"})
     (item,) = _load(file).items
     assert (item.question, item.gold, item.scorer) == ("4 5", "9", "stated")
     tokenizer = build_tokenizer()
@@ -442,7 +436,7 @@ def test_messages_go_through_the_chat_template(tmp_path: Path) -> None:
 
 def test_a_chat_has_one_system_prompt_and_no_template(tmp_path: Path) -> None:
     turns = [{"role": "system", "content": "Be kind."}, CHAT[0]]
-    file = _file(tmp_path / "c.jsonl", {"messages": turns, "answer": "3"})
+    file = jsonl(tmp_path / "c.jsonl", {"messages": turns, "answer": "3"})
     tokenizer = build_tokenizer()
     tokenizer.chat_template = TEMPLATE
     with pytest.raises(InvalidValue, match="system prompt of their own"):
@@ -503,9 +497,9 @@ def test_template_and_system_prompt_are_part_of_a_runs_identity_and_the_gold_is_
     (model / "chat_template.jinja").write_text(TEMPLATE)
     made = [problem("easy", "study", i) for i in range(2)]
     rows = [{"question": item.prompt, "answer": item.answer} for item in made]
-    own = Path(_file(tmp_path / "mine.jsonl", *rows))
+    own = Path(jsonl(tmp_path / "mine.jsonl", *rows))
     wrong = Path(
-        _file(tmp_path / "other" / "mine.jsonl", *({**row, "answer": "0"} for row in rows))
+        jsonl(tmp_path / "other" / "mine.jsonl", *({**row, "answer": "0"} for row in rows))
     )
     template = tmp_path / "t.txt"
     template.write_text("{problem}")
@@ -528,8 +522,8 @@ def test_files_of_the_same_name_are_scored_by_their_own_answers(
 ) -> None:
     made = [problem("easy", "study", i) for i in range(3)]
     rows = [{"prompt": item.prompt, "answer": "?"} for item in made]
-    first = _file(tmp_path / "a" / "mine.jsonl", *rows)
-    second = _file(tmp_path / "b" / "mine.jsonl", *rows)
+    first = jsonl(tmp_path / "a" / "mine.jsonl", *rows)
+    second = jsonl(tmp_path / "b" / "mine.jsonl", *rows)
     template = tmp_path / "t.txt"
     template.write_text("{prompt}")
     config = tiny_config(
@@ -553,7 +547,7 @@ def test_files_of_the_same_name_are_scored_by_their_own_answers(
     def judged(_: str, gold: str, *__: object, **___: object) -> Judgement:
         return Judgement(gold == "right")
 
-    _file(Path(second), *({**row, "answer": "right"} for row in rows))
+    jsonl(Path(second), *({**row, "answer": "right"} for row in rows))
     again, _ = go(config, tmp_path / "out")
     assert again.counts.decoded == 0
     assert again.manifest["datasets"][1]["digest"] != entries[1]["digest"]

@@ -9,10 +9,9 @@ import pytest
 import torch
 import transformers
 from reasoner_training.tokenizer import build_tokenizer
-from sweeping import go
+from sweeping import Make, go, jsonl
 
 from experiments.grid.config import Config
-from experiments.grid.presets import load
 from experiments.report.page.page import conditions
 from experiments.sweep.estimate import estimate
 
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+def config(tiny_config: Make, tmp_path_factory: pytest.TempPathFactory) -> Config:
     folder = tmp_path_factory.mktemp("hybrid")
     tokenizer = build_tokenizer()
     torch.manual_seed(0)
@@ -44,20 +43,14 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    problems = folder / "p.jsonl"
     rows = [{"id": f"p{n}", "prompt": "1 " * n, "answer": "1"} for n in (30, 45)]
-    problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return load(
-        "demo-small",
-        {
-            "models": str(folder),
-            "datasets": str(problems),
-            "backends": "full,h2o",
-            "budgets": "24",
-            "max_new_tokens": 20,
-            "detectors": "none",
-            "threads": 1,
-        },
+    return tiny_config(
+        models=str(folder),
+        datasets=jsonl(folder / "p.jsonl", *rows),
+        backends="full,h2o",
+        budgets="24",
+        max_new_tokens=20,
+        detectors="none",
     )
 
 

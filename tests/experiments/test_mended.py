@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sweeping import Make, go
+from sweeping import Make, go, jsonl
 
 import attention
 from experiments.store import manifest
@@ -51,11 +50,10 @@ def test_a_mistake_of_ours_is_no_result_of_a_row(
 
 
 def test_what_was_warned_of_is_in_the_manifest(tiny_config: Make, tmp_path: Path) -> None:
-    file = tmp_path / "three.jsonl"
     rows = [{"id": str(i), "prompt": "Bonn zyzzyva", "answer": "3"} for i in range(3)]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file = jsonl(tmp_path / "three.jsonl", *rows)
     out = tmp_path / "out"
-    config = tiny_config(datasets=str(file), limit=2, backends="full", max_new_tokens=4)
+    config = tiny_config(datasets=file, limit=2, backends="full", max_new_tokens=4)
     go(config, out)
     notices = manifest.read(out)["notices"]
     assert any("2 of 3 problems (the first" in line for line in notices)

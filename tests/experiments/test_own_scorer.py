@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import go
+from sweeping import go, jsonl
 
 from attention.errors import InvalidValue
 from experiments.cli import main
@@ -52,9 +52,8 @@ def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def store(own_file: Path, tiny_config: Any, tmp_path: Path) -> Path:
     rows = [{"prompt": f"{n} {n}", "answer": "x"} for n in range(4)]
-    file = tmp_path / "p.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = tiny_config(datasets=str(file), backends="full,sink", budgets="32")
+    file = jsonl(tmp_path / "p.jsonl", *rows)
+    config = tiny_config(datasets=file, backends="full,sink", budgets="32")
     values = {**config.to_dict(), "scorer": "own_scores:score"}
     outcome, _ = go(load("demo-small", values), tmp_path / "out")
     assert outcome.counts.decoded == 8

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from saved_models import save_tiny_model
-from sweeping import go, prepare
+from sweeping import Make, go, jsonl, prepare
 
 from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid import data
 from experiments.grid.config import Config
-from experiments.grid.presets import load
 from experiments.report.report import make_report
 from experiments.store.store import Store
 from experiments.store.study import Study
@@ -35,26 +33,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _problems(file: Path, lengths: tuple[int, ...]) -> str:
-    rows = [{"id": f"p{n}", "prompt": "1 " * n, "answer": "1"} for n in lengths]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(file)
-
-
 @pytest.fixture
-def config(model: Path, tmp_path: Path) -> Callable[..., Config]:
+def config(model: Path, tiny_config: Make, tmp_path: Path) -> Make:
     def make(lengths: tuple[int, ...] = PROMPTS, **overrides: Any) -> Config:
+        rows = [{"id": f"p{n}", "prompt": "1 " * n, "answer": "1"} for n in lengths]
         values = {
             "models": str(model),
-            "datasets": _problems(tmp_path / "p.jsonl", lengths),
+            "datasets": jsonl(tmp_path / "p.jsonl", *rows),
             "scorer": "exact",  # which is computed a second time
             "backends": "full,sink",
             "budgets": "24",
             "max_new_tokens": 100,
             "detectors": "none",
-            "threads": 1,
         }
-        return load("demo-small", values | overrides)
+        return tiny_config(**values | overrides)
 
     return make
 

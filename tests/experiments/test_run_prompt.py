@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from reasoner_training.tokenizer import build_tokenizer
+from sweeping import jsonl
 
 from experiments.cli import main
 
@@ -70,10 +71,9 @@ def test_prompts_are_shown_as_the_model_sees_them(run, tiny_model, tmp_path, mon
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     tokenizer.chat_template = "<think> {{ messages[0].content }} </think>"
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *_, **__: tokenizer)
-    file = tmp_path / "p.jsonl"
     rows = [{"question": "1 2", "answer": ["7", "8"]}, {"question": "3", "answer": "7"}]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    document, err = run("--dataset", str(file), "--scorer", "exact", "--limit", "1")
+    file = jsonl(tmp_path / "p.jsonl", *rows)
+    document, err = run("--dataset", file, "--scorer", "exact", "--limit", "1")
     (sample,) = document["samples"]
     assert sample["prompt_text"].startswith("<think>")
     assert "<think>" in err

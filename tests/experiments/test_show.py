@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sweeping import Make, go
+from sweeping import Make, go, json_of, jsonl
 
 from experiments.cli import main
 from experiments.store.samples.replay import with_text
@@ -19,10 +17,8 @@ from experiments.store.study import Study
 
 def _values(folder: Path) -> dict[str, object]:
     rows = [{"prompt": f"{n} {n} " * (n + 1), "answer": ["7", str(n)]} for n in range(3)]
-    file = folder / "p.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return {
-        "datasets": str(file),
+        "datasets": jsonl(folder / "p.jsonl", *rows),
         "scorer": "exact",
         "backends": "full,h2o,sink",
         "budgets": "32,48",
@@ -42,21 +38,15 @@ def store(tiny_config: Make, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def _shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    assert main(["show", *map(str, arguments), "--json"]) == 0
-    document: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return document
-
-
 def test_it_shows_what_the_samples_of_a_report_say(store, capsys):
     study = Study.open(store)
     samples = [*with_text(study.samples(study.detectors), study.store)]
     assert any(sample.stopped_at for sample in samples), "no detector fires in this store"
     for run in study.runs():
-        shown = _shown(capsys, store, run.id[:12])
+        shown = json_of(capsys, "show", store, run.id[:12])
         backend, budget = run.configuration.backend["name"], run.configuration.budget
         words = (run.item_id, backend, *([budget] if budget else []))
-        assert shown == _shown(capsys, store, *words)
+        assert shown == json_of(capsys, "show", store, *words)
         plain, *watched = (
             sample
             for sample in samples
@@ -86,7 +76,7 @@ def test_why_an_answer_counts_as_it_does(store, tiny_config, tmp_path, capsys, m
     pieces[1], pieces[3], pieces[-1] = rb"\boxed{8}", rb"\boxed{9}", rb"\boxed{7}"
     changed = dataclasses.replace(trace, pieces=tuple(pieces), finish="length")
     monkeypatch.setattr(Record, "values", lambda _: changed.to_dict())
-    shown = _shown(capsys, copy, run.id)
+    shown = json_of(capsys, "show", copy, run.id)
     assert (shown["tokens"], shown["stored_tokens"], shown["status"]) == (5, trace.tokens, "capped")
     assert (shown["answer"], shown["correct"]) == ("9", False)
     assert main(["show", str(copy), run.id]) == 0
@@ -131,7 +121,7 @@ def test_settings_of_one_method_and_penalties_are_distinguished(tiny_config, tmp
     for part in ("page=4", "page=8", "none", "presence"):
         assert f" {part}" in message
     for words in (("quest(page=8)", "none"), ("quest", "page=8", "none"), ("none", "page=8")):
-        run = _shown(capsys, out, *words)
+        run = json_of(capsys, "show", out, *words)
         assert (run["backend_params"]["page"], run["penalties"]) == (8, [])
     assert main(["show", out, "quest(page=9)"]) == 2
     assert "run = 'quest(page=9)'" in capsys.readouterr().err
@@ -151,7 +141,7 @@ def test_long_texts_are_cut_without_whole(store, capsys, monkeypatch):
 
 def test_a_run_that_is_missing(store, tmp_path, capsys):
     shutil.copytree(store / "sweeps", tmp_path / "copy" / "sweeps")
-    shown = _shown(capsys, tmp_path / "copy", "0", "full")
+    shown = json_of(capsys, "show", tmp_path / "copy", "0", "full")
     assert shown["status"] == "missing"
     assert (shown["tokens"], shown["text"], shown["correct"]) == (None, None, None)
     assert main(["show", str(tmp_path / "copy"), "0", "full"]) == 0

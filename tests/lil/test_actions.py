@@ -86,25 +86,25 @@ def test_the_cap_bounds_what_is_paid(qwen, tokenizer):
     assert (trace.new_ids, trace.finish) == (tuple(CUE_IDS[:1]), "length")
 
 
-def test_a_verdict_may_keep_less_than_was_decoded(qwen, tokenizer):
+@pytest.mark.parametrize("cut", some_slow([20, 0], 1))
+def test_a_verdict_may_keep_less_than_was_decoded(qwen, tokenizer, cut):
     """A stop there ends with what is kept; an answer begins there."""
     options = {"backend": backend("h2o"), "max_new_tokens": 40}
     plain = run(qwen, tokenizer, **options)
-    for cut in (0, 20):
-        stopped = run(qwen, tokenizer, [fires(30, cut=cut)], **options)
-        answer = actions.Answer(cue=CUE, tokens=5)
-        never = run(qwen, tokenizer, [fires(max(cut, 1), answer, cut=cut)], **options)
-        answered = run(qwen, tokenizer, [fires(30, answer, cut=cut)], **options)
-        for whole, short, trace, other in zip(plain, stopped, answered, never, strict=True):
-            assert short.new_ids == whole.new_ids[:cut]
-            # 20 is a check's own place: one check stays there, that of the whole run.
-            assert [check.tokens for check in short.checks] == [*range(10, cut, 10), cut]
-            assert short.dropped == whole.new_ids[cut:30]
-            assert (short.finish, short.evidence) == ("at", {"step": 30})
-            keys = whole.cost_at(30).keys_read
-            assert short.cost_at(cut).keys_read == pytest.approx(keys, rel=0.2)
-            assert trace.new_ids == other.new_ids
-            assert trace.new_ids[: cut + 3] == (*whole.new_ids[:cut], *CUE_IDS)
+    stopped = run(qwen, tokenizer, [fires(30, cut=cut)], **options)
+    answer = actions.Answer(cue=CUE, tokens=5)
+    never = run(qwen, tokenizer, [fires(max(cut, 1), answer, cut=cut)], **options)
+    answered = run(qwen, tokenizer, [fires(30, answer, cut=cut)], **options)
+    for whole, short, trace, other in zip(plain, stopped, answered, never, strict=True):
+        assert short.new_ids == whole.new_ids[:cut]
+        # 20 is a check's own place: one check stays there, that of the whole run.
+        assert [check.tokens for check in short.checks] == [*range(10, cut, 10), cut]
+        assert short.dropped == whole.new_ids[cut:30]
+        assert (short.finish, short.evidence) == ("at", {"step": 30})
+        keys = whole.cost_at(30).keys_read
+        assert short.cost_at(cut).keys_read == pytest.approx(keys, rel=0.2)
+        assert trace.new_ids == other.new_ids
+        assert trace.new_ids[: cut + 3] == (*whole.new_ids[:cut], *CUE_IDS)
 
 
 def test_what_cannot_be_done_is_refused_first(qwen, tokenizer):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,7 @@ from experiments.grid import models
 from experiments.grid.data import load_set
 from experiments.report.exports import check_file
 
-#: Newest tokens of a text, with its answer, that are compared.
-LAST = 64
+LAST = 64  # newest tokens of a text, with its answer, that are compared
 
 
 class ComparedLayer(KeepAll):
@@ -63,10 +63,10 @@ def forward(model: Any, cache: AttentionCache, ids: Tensor) -> Tensor:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the pattern; compare it on further texts with its inverse and random ones."""
     count, check = check_int("texts", args.texts, 1), check_int("check", args.check, 0)
     duo = Duo(budget=args.budget, sinks=args.sinks, pattern=[[0]], sparsity=0.5)
     check_file("out", args.out)
+    Path(args.out).resolve().parent.mkdir(parents=True, exist_ok=True)
     loaded = models.load(models.find(args.model), "float32", "cpu")
     most, texts = loaded.model.config.max_position_embeddings, []
     for item in load_set(args.dataset, "study", count + check).items:

@@ -86,7 +86,8 @@ class Backend(ABC):
         if listed is not None:
             numbers = check_ints("budgets", listed, 0)
             mean = sum(numbers) / max(sum(n > 0 for n in numbers), 1)
-            if mean != (int(mean) if listed is typed else self.budget):
+            twice = listed is typed and self.budgets is not None
+            if twice or mean != (int(mean) if listed is typed else self.budget):
                 allowed = "one for each layer, 0 where it has none, of which `budget` is the mean"
                 raise InvalidValue("budgets", listed, allowed)
             self._resolve("budgets", numbers)
@@ -103,12 +104,17 @@ class Backend(ABC):
             check_number("pyramid", self.pyramid, "a number above 0", above=0)
             if self.budget is None or self.budgets is not None:
                 raise InvalidValue("pyramid", self.pyramid, "nothing but with one budget")
-        for budget in sorted(set(self._numbers(2))):
+        self._check_numbers(2)
+
+    def _check_numbers(self, layers: int) -> list[int]:
+        """The budgets of so many layers, if each is one that the method takes."""
+        for budget in sorted(set(numbers := self._numbers(layers))):
             try:
                 self.of_budget(budget)
             except InvalidValue as error:
                 allowed = f"budgets that fit in every layer ({error})"
                 raise InvalidValue(str(self.layered), self._layering, allowed) from error
+        return numbers
 
     @property
     def layered(self) -> str | None:
@@ -143,7 +149,7 @@ class Backend(ABC):
         if self.budgets is not None and [n > 0 for n in self.budgets] != have:
             allowed = f"{len(windows)} numbers, above 0 in these layers alone: {own}"
             raise InvalidValue("budgets", self.budgets, allowed)
-        budgets = dict(zip(own, self._numbers(len(own)), strict=True))
+        budgets = dict(zip(own, self._check_numbers(len(own)), strict=True))
         chosen = [[c for c in self.choosing_layers(windows) if c <= i][-1:] or [i] for i in own]
         if any(budgets[i] != budgets[c] for i, (c,) in zip(own, chosen, strict=True)):
             allowed = "one budget from each layer that chooses for others to the next one"

@@ -75,7 +75,8 @@ class AdamasLayer(Selecting):
         slot, last = torch.arange(S, device=q.device), step.seen_tokens[:, None, None] - 1
         # Distances tie as a rule: among equals the older wins.
         rank = (near * S - slot).masked_fill_(slot > last, float("-inf"))
-        best, pages = rank.masked_fill_(slot == last, float("inf")).topk(self.quota, sorted=False)
+        rank, most = rank.masked_fill_(slot == last, float("inf")), min(self.quota, S)
+        best, pages = rank.topk(most, sorted=False)
         live = best > float("-inf")
         return Choice(pages * live, live)
 

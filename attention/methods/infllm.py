@@ -217,7 +217,7 @@ class InfLLMLayer(Choosing, Ring):
                 self.flat(rows, self.far_slot(position), self.far_k.capacity),
                 self.flat(late, place % n, n),
                 # First tokens write here too; a block overwrites all of it before it is read.
-                self.flat(late, self.far_slot(place) % block, block),
+                self.flat(late, (place - self.n_init) % block, block),
                 g.rope.turn(step.tensor(position)[:, None], range(1), held[0], step.longest),
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import attention
 from attention.core.slots import Slots
 from attention.core.step import Occupancy
 from attention.engines import ENGINES, QKV, Engine
+from attention.testing import OneLayer
 from tests.attention.oracles.decode_query import attended
 from tests.attention.test_engines import (
     ALLOWED,
@@ -215,3 +218,23 @@ def test_restamp_by_hand(name: str, data: st.DataObject) -> None:
                 old = before[b, h, slot].item()
                 want = max(old, now[b]) if slot // page in best else old
                 assert stamps.data[b, h, slot].item() == want
+
+
+def test_tokens_that_leave_the_window_of_infllm_have_places_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = torch.Tensor.index_copy_
+
+    def copied(self: Any, dim: int, index: Any, source: Any) -> Any:
+        assert len(index.unique()) == len(index)
+        return real(self, dim, index, source)
+
+    monkeypatch.setattr(torch.Tensor, "index_copy_", copied)
+    for prompt in range(53, 60):
+        OneLayer(attention.InfLLM(budget=100)).feed(prompt)
+
+
+def test_a_budget_above_a_short_prompt_is_no_obstacle_to_captures() -> None:
+    layer = OneLayer(attention.Adamas(budget=128))
+    layer.feed(20)
+    assert layer.layer.obstacle() is None

@@ -161,9 +161,12 @@ def test_budgets_of_layers_are_those_typed() -> None:
         "tova(budget=[8, 8])": "4 numbers",
         "quest(budget=[64, 64, 64, 64])": r"in these layers alone: \[2, 3\]",
         "kascade(budget=8, pyramid=2)": "pyramid = 2: .* chooses for others",
+        "sink(budget=[9, 11], budgets=[30, 40])": "of which `budget` is the mean",
     }.items():
         with pytest.raises(InvalidValue, match=says), attention.get(entry).on(model):
             pass
+    with pytest.raises(InvalidValue, match="fit in every layer"):  # its third has 40
+        attention.InfLLM(budget=47, topk=4, pyramid=0.47).layer_budgets([None] * 8)
 
 
 @pytest.mark.parametrize(

@@ -48,20 +48,25 @@ def test_random_takes_the_place_of_full_attention() -> None:
     assert against_random(cut, summarise(cut, 0), Config()) == rows
 
 
-def words(problems: int, **solved: int) -> dict[tuple[str, ...], str]:
-    samples = made(problems, **solved)
+def words(samples: list[Sample]) -> dict[tuple[str, ...], str]:
     grid = comparison_grid(rows := summarise(samples, 0), against_random(samples, rows, Config()))
     return {line.labels: line.cells[-1].value for line in grid.lines}
 
 
 def test_the_table_says_what_may_be_said() -> None:
-    said = words(30, random=12, h2o=13, sink=20, quest=30)
+    said = words(made(30, random=12, h2o=13, sink=20, quest=30))
     assert said["random", "quest"] == "better than random"
     assert said["full", "random"] == "worse than full"
     assert said["full", "sink"] == "fewer keys, but loses"
     assert said["random", "h2o"] == "cannot be told"
-    few = words(5, random=1, quest=5)
+    assert said["full", "quest"] == "fewer keys"
+    few = words(made(5, random=1, quest=5))
     assert {few["full", "quest"], few["random", "quest"]} == {"too few problems"}
+    full = made(30)
+    same = [replace(s, backend="sink", budget=32, role="method") for s in full]
+    assert words([*full, *same])["full", "sink"] == "the same"
+    failed = [replace(full[0], status="error", correct=None), *full[1:], *same]
+    assert words(failed)["full", "sink"] == "not comparable"
 
 
 def test_the_same_command_decodes_what_is_new(

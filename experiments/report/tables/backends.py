@@ -46,7 +46,7 @@ _SAMPLING_CAPTION = (
     "pass@k: % of problems that at least one of k samples solves; unbiased (Chen et al. 2021), "
     "pass@1 is the share of all samples; brackets: 95% intervals, problems resampled"
 )
-_COMPARISON_CAPTION = (
+_COMPARED = (
     "solved: %; against full attention or the random sample, on the same problems: points, and "
     "times its tokens and keys; said of answers and keys alone: a broken text may be short; too "
     f"few problems: fewer than six are solved or differ; {_CLAIMED}"
@@ -110,8 +110,7 @@ def comparison_grid(rows: Sequence[ReportRow], against_random: Sequence[ReportRo
         ("random", _grid(against_random, names, partial(_compared_cells, "random"))),
     ]
     lines = [Line((name, *line.labels), line.cells) for name, grid in blocks for line in grid.lines]
-    columns = ("against", *blocks[0][1].columns)
-    return Grid(_title(rows), columns, tuple(lines), _COMPARISON_CAPTION)
+    return Grid(_title(rows), ("against", "backend", "budget", *names), tuple(lines), _COMPARED)
 
 
 def depth_grids(rows: Sequence[ReportRow]) -> list[Grid]:
@@ -167,27 +166,29 @@ def _main_cells(row: ReportRow) -> list[TableCell]:
 
 
 def _own_cells(row: ReportRow) -> list[TableCell]:
-    none_solved = row.accuracy.estimate == 0
-    keys = TableCell("none solved") if none_solved else large(row.keys_read_per_solved)
+    none = row.accuracy.estimate == 0
+    keys = TableCell("none solved") if none else large(row.keys_read_per_solved)
     return [share(row.accuracy), ratio(row.mean_tokens, form=",.0f"), keys, TableCell("")]
 
 
 def _compared_cells(other: str, row: ReportRow) -> list[TableCell]:
     """What a row changes of another, and in words what may be claimed of answers and keys."""
     answers, keys = row.accuracy_change, row.keys_read_per_solved_ratio
-    better, worse = _claims(row, "gains", "fewer keys"), _claims(row, "loses", "more keys")
-    words = "cannot be told"
-    if row.role == "null":
-        words = "chance alone"
-    elif better and worse:
-        words = "fewer keys, but loses" if _claims(row, "loses") else "gains, but more keys"
-    elif better or worse:
-        words = f"{'better' if better else 'worse'} than {other}"
-    elif keys.low is None and differing(answers) < LEAST:
-        words = "too few problems"
-    moved = change(answers, _claims(row, "loses", "gains"))
-    cost = ratio(keys, _claims(row, "fewer keys", "more keys"))
-    return [moved, _length(row), cost, TableCell(words)]
+    known = ("gains", "loses", "fewer keys", "more keys")
+    gains, loses, fewer, more = (claim in row.claims for claim in known)
+    cases = {
+        "chance alone": row.role == "null",
+        "not comparable": answers.estimate is None,
+        "gains, but more keys": gains and more,
+        "fewer keys, but loses": loses and fewer,
+        f"better than {other}": gains,
+        f"worse than {other}": loses,
+        "fewer keys" if fewer else "more keys": fewer or more,
+        "the same": keys.estimate == 1 and not differing(answers),
+        "too few problems": keys.low is None and differing(answers) < LEAST,
+    }
+    said = TableCell(next((words for words, case in cases.items() if case), "cannot be told"))
+    return [change(answers, gains or loses), _length(row), ratio(keys, fewer or more), said]
 
 
 def _cap_cells(at: int) -> Cells:

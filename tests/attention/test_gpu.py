@@ -697,7 +697,7 @@ def test_reading_what_another_layer_chose_takes_two_launches(
             assert more or set(ran.names) <= FREE
         counts.end_step(1)
         cache.close_step(forward, [x.traces for x in cache.layers])
-        with pytest.raises(attention.InvalidValue, match="read by layer 1 .*that hands on"):
+        with pytest.raises(attention.InvalidValue, match=r"read by layer 1 .*that hands on"):
             cache.layers[1].step(q, k, v, 0.5, cache.open_step(1)[1])  # none does in this step
 
 

@@ -41,7 +41,7 @@ class Evicting(Bounded):
         """
 
     def newest(self, prompt: Counts) -> Counts | None:  # noqa: ARG002
-        """How many newest tokens of rows stay, (B,), beside so many of prompts; None for none."""
+        """How many newest tokens stay where so many of a prompt do, (B,) each; None for none."""
         return None
 
     def stays(self, step: Step) -> Tensor | None:

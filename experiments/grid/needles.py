@@ -125,10 +125,10 @@ def is_named(name: str) -> bool:
     return name.partition("(")[0].strip() == NAME
 
 
-def found_needles(item_id: str, gold: str | None, answer: str | None) -> list[tuple[int, bool]]:
+def needles_in_answer(item_id: str, gold: str | None, answer: str | None) -> list[tuple[int, bool]]:
     """The depth in per cent of each needle, and whether it is one of several in an answer."""
     depths, golds = re.findall(r"\d\d?", item_id.partition("@")[2]), (gold or "").split(", ")
     members = read(answer or "").members
     items = () if len(golds) == 1 or answer is None else members.items if members else (answer,)
-    found = [any(compare(item, needle).same for item in items) for needle in golds]
-    return [*zip(map(int, depths), found, strict=False)]
+    there = [any(compare(item, needle).same for item in items) for needle in golds]
+    return [*zip(map(int, depths), there, strict=False)]

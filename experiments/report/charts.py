@@ -276,11 +276,11 @@ def _by_depth(
     """Needles found by depth at one budget, a panel for each data set of needles."""
     panels = []
     for part in parts:
-        shown = [row for row in part if row.found_at and row.budget in (None, budget)]
+        shown = [row for row in part if row.recall_by_depth and row.budget in (None, budget)]
         lines = []
         for label, (row, *_) in series([row for row in shown if row.role != "null"]).items():
-            found = [((at + PART / 2) / 100, share) for at, share in row.found_at.items()]
-            points = tuple(Point(at, x.estimate, x.low, x.high) for at, x in found)
+            shares = [((at + PART / 2) / 100, share) for at, share in row.recall_by_depth.items()]
+            points = tuple(Point(at, x.estimate, x.low, x.high) for at, x in shares)
             lines.append(Series(label, styles.get(label, Style("full")), points))
         panels += [Panel(part[0].dataset, tuple(lines))] if lines else []
     note = f"Share of needles that answers give, at a budget of {budget}, with 95% intervals."

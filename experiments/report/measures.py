@@ -23,13 +23,13 @@ from experiments.report.pairs import (
     cost_per_solved,
     cost_ratio,
     detector_effect,
-    found_at,
     length_ratio,
     mean,
     mean_tokens,
     paired,
     pass_at,
     penalty_effect,
+    recall_by_depth,
     uncensored,
     with_lengths,
 )
@@ -174,7 +174,7 @@ def _row(
         claims=(),
         caps=() if has_detector else tuple(_smaller_caps(usable, pairs, bootstrap)),
         pass_at=pass_at(usable, bootstrap),
-        found_at=found_at(usable),
+        recall_by_depth=recall_by_depth(usable),
         detector_effect=detector_effect(paired(samples, unwatched), bootstrap)
         if has_detector
         else None,

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from experiments.grid.needles import PART, found_needles, is_named
+from experiments.grid.needles import PART, is_named, needles_in_answer
 from experiments.report.row import DetectorEffect, PenaltyEffect
 from experiments.report.statistics import (
     Bootstrap,
@@ -82,13 +82,13 @@ def accuracy(samples: list[Sample]) -> tuple[int, Interval]:
     return len(scored), wilson(sum(solved) / len(solved) * n if solved else 0, n)
 
 
-def found_at(samples: list[Sample]) -> dict[int, Interval]:
+def recall_by_depth(samples: list[Sample]) -> dict[int, Interval]:
     """The share of needles found by the depth, in per cent, at which a part of the text begins."""
     parts: dict[int, list[Sample]] = defaultdict(list)
     for sample in samples:
         if sample.correct is not None and is_named(sample.dataset):
-            for depth, found in found_needles(sample.item_id, sample.gold, sample.answer):
-                solved = sample.correct or found
+            for depth, is_there in needles_in_answer(sample.item_id, sample.gold, sample.answer):
+                solved = sample.correct or is_there
                 parts[depth // PART * PART].append(replace(sample, correct=solved))
     return {depth: accuracy(part)[1] for depth, part in sorted(parts.items())}
 

@@ -72,7 +72,7 @@ class ReportRow:
     Shares, changes, ratios and savings are fractions (0.1 is 10 percentage points). Where samples
     failed or are missing there are counts alone. Intervals and p take a problem's samples as one.
     `role`: "method", "control" or "null": full attention against itself. `claims`: see `claims.py`;
-    `caps`: the same samples read at smaller caps; `found_at`: see `pairs.found_at`, no column.
+    `caps`: the same samples read at smaller caps; `recall_by_depth`, no column: see `pairs`.
     """
 
     model: str
@@ -110,7 +110,7 @@ class ReportRow:
     claims: tuple[str, ...]
     caps: tuple[AtCap, ...]
     pass_at: Mapping[int, Interval]
-    found_at: Mapping[int, Interval]
+    recall_by_depth: Mapping[int, Interval]
     detector_effect: DetectorEffect | None
     penalty_effect: PenaltyEffect | None
 
@@ -163,14 +163,14 @@ def columns() -> dict[str, object]:
     for name, kind in get_type_hints(ReportRow).items():
         if isinstance(kind, type) and issubclass(kind, Interval):
             kinds |= {_column(name, part): hint for part, hint in get_type_hints(kind).items()}
-        elif name != "found_at":
+        elif name != "recall_by_depth":
             kinds[name] = kind
     return kinds
 
 
 def _flat(row: ReportRow | AtCap) -> dict[str, object]:
     values: dict[str, object] = {}
-    for name in (field.name for field in fields(row) if field.name != "found_at"):
+    for name in (field.name for field in fields(row) if field.name != "recall_by_depth"):
         value = getattr(row, name)
         if isinstance(value, Interval):
             values |= {_column(name, part): number for part, number in asdict(value).items()}

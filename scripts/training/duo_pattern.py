@@ -7,7 +7,7 @@ x / (1 + x), x the mean of |full - streaming|^2 / |full|^2; 0 where a model's ow
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention import AttentionCache, Duo
+from attention import Duo
 from attention.contract import Full, Geometry, KeepAll, Step, check_int, softmax
 from attention.errors import InvalidValue
 from experiments.cli.parser import Parser
@@ -56,39 +56,25 @@ class Compared(Full):
 
 
 @torch.inference_mode()
-def forward(model: Any, cache: AttentionCache, ids: Tensor) -> Tensor:
-    """Log-probabilities of the last tokens of a text, (LAST,)."""
-    logits: Tensor = model(ids[None, :-1], past_key_values=cache, logits_to_keep=LAST).logits[0]
-    return logits.log_softmax(-1).gather(-1, ids[-LAST:, None])[:, 0]
-
-
 def run(args: argparse.Namespace) -> None:
-    count, check = check_int("texts", args.texts, 1), check_int("check", args.check, 0)
+    count = check_int("texts", args.texts, 1)
     duo = Duo(budget=args.budget, sinks=args.sinks, pattern=[[0]], sparsity=0.5)
     check_file("out", args.out)
     Path(args.out).resolve().parent.mkdir(parents=True, exist_ok=True)
     loaded = models.load(models.find(args.model), "float32", "cpu")
     most, texts = loaded.model.config.max_position_embeddings, []
-    for item in load_set(args.dataset, "study", count + check).items:
+    for item in load_set(args.dataset, "study", count).items:
         answer = loaded.tokenizer(str(item.gold or ""), add_special_tokens=False)["input_ids"]
         texts.append(torch.tensor(item.prompt_ids(loaded.tokenizer) + answer))
         if not (least := max(LAST, args.budget) + 2) <= len(texts[-1]) <= most:
             raise InvalidValue("dataset", args.dataset, f"texts of {least:,} to {most:,} tokens")
     changes = []
     with Compared(duo=duo).on(loaded.model) as cache:
-        for ids in texts[:count]:
-            forward(loaded.model, own := cache.new(), ids)
+        for ids in texts:
+            loaded.model(ids[None, :-1], past_key_values=(own := cache.new()), logits_to_keep=1)
             changes.append([getattr(x, "change", [0.0] * x.key_heads) for x in own.layers])
     pattern = (x := np.mean(changes, axis=0)) / (1 + x)
     np.savetxt(args.out, pattern, fmt="%.6f", delimiter="\t")
-    patterns = {"full": None, args.out: pattern, "inverted": 1 - pattern}
-    patterns |= {f"random {i}": np.random.default_rng(i).random(x.shape) for i in range(5)}
-    rows: dict[str, Tensor] = {}
-    for name, gates in patterns.items() if check else ():
-        with (Full() if gates is None else replace(duo, pattern=gates)).on(loaded.model) as cache:
-            caches = ((cache.new(prompts=[len(ids) - LAST - 1]), ids) for ids in texts[count:])
-            rows[name] = torch.cat([forward(loaded.model, *pair) for pair in caches])
-        print(f"{name}: {(rows[name] - rows['full']).abs().mean():.4f}", flush=True)
 
 
 def main() -> None:
@@ -99,7 +85,6 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=8, help="how many are compared (8)")
     parser.add_argument("--budget", type=int, default=128, help="tokens of streaming heads (128)")
     parser.add_argument("--sinks", type=int, help="first tokens among them (as in duo)")
-    parser.add_argument("--check", type=int, default=0, help="texts to try patterns on (0)")
     try:
         run(parser.parse_args())
     except InvalidValue as error:

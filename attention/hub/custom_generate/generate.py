@@ -23,7 +23,7 @@ def generate(model: Any, backend: str, **arguments: Any) -> Any:
     Args:
         backend: NAME or NAME(PARAMETER=VALUE, ...).
         arguments: of `generate`, and the method's parameters. A name that both have, such as
-            `top_p`, is an argument of `generate`; the method's stands in the brackets.
+            `top_p`, is an argument of `generate`; write the method's in the brackets.
 
     Raises:
         InvalidValue: the method, a parameter or the model does not fit.

@@ -118,9 +118,9 @@ def depth_grids(rows: Sequence[ReportRow]) -> list[Grid]:
     names = {at: f"{at}-{at + PART}%" for at in range(0, 100, PART)}
     grids = []
     for part in parts(rows):
-        if any(row.found_at for row in part):
+        if any(row.recall_by_depth for row in part):
             title = f"{part[0].dataset}: needles found by depth {_subject(part[0])}"
-            grids.append(_grid(part, [*names.values()], _cells_of("found_at", names), title))
+            grids.append(_grid(part, [*names.values()], _cells_of("recall_by_depth", names), title))
     return _with_caption(grids, _DEPTH_CAPTION)
 
 
@@ -174,8 +174,8 @@ def _own_cells(row: ReportRow) -> list[TableCell]:
 def _compared_cells(other: str, row: ReportRow) -> list[TableCell]:
     """What a row changes of another, and in words what may be claimed of answers and keys."""
     answers, keys = row.accuracy_change, row.keys_read_per_solved_ratio
-    known = ("gains", "loses", "fewer keys", "more keys")
-    gains, loses, fewer, more = (claim in row.claims for claim in known)
+    order = ("gains", "loses", "fewer keys", "more keys")
+    gains, loses, fewer, more = (claim in row.claims for claim in order)
     cases = {
         "chance alone": row.role == "null",
         "not comparable": answers.estimate is None,
@@ -187,8 +187,8 @@ def _compared_cells(other: str, row: ReportRow) -> list[TableCell]:
         "the same": keys.estimate == 1 and not differing(answers),
         "too few problems": keys.low is None and differing(answers) < LEAST,
     }
-    said = TableCell(next((words for words, case in cases.items() if case), "cannot be told"))
-    return [change(answers, gains or loses), _length(row), ratio(keys, fewer or more), said]
+    verdict = TableCell(next((words for words, case in cases.items() if case), "cannot be told"))
+    return [change(answers, gains or loses), _length(row), ratio(keys, fewer or more), verdict]
 
 
 def _cap_cells(at: int) -> Cells:

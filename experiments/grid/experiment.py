@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,6 +75,8 @@ class Experiment:
             table = token_bytes(tokenizer)
             for detector in detectors:
                 cue_ids(detector.action, tokenizer, table)  # refuses words that the model lacks
+            for penalty in itertools.chain(*penalties):
+                penalty.with_tokens(table)
             most, lengths = positions.positions(source, here=local_only), []
             for dataset in datasets.values():
                 problems, of_dataset = [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -80,6 +81,8 @@ def stream(
     vocabulary = model.get_input_embeddings().num_embeddings
     # Embeddings are often padded beyond the tokenizer's last id; such ids decode to nothing.
     table += [b""] * (vocabulary - len(table))
+    penalties = [penalty.with_tokens(table) for penalty in options.penalties]
+    options = replace(options, penalties=penalties)
     requests = resolve(model, tokenizer, prompts, options, vocabulary)
     _check_forced(options, requests)
     for detector in (*options.detectors, *options.probes):

@@ -16,6 +16,7 @@ from lil.penalties.dry import DRYPenalty as DRYPenalty
 from lil.penalties.frequency import FrequencyPenalty as FrequencyPenalty
 from lil.penalties.lz import LZPenalty as LZPenalty
 from lil.penalties.no_repeat_ngram import NoRepeatNGramPenalty as NoRepeatNGramPenalty
+from lil.penalties.nowait import NoWaitPenalty as NoWaitPenalty
 from lil.penalties.presence import PresencePenalty as PresencePenalty
 from lil.penalties.presence_window import PresenceWindowPenalty as PresenceWindowPenalty
 from lil.penalties.repetition import RepetitionPenalty as RepetitionPenalty

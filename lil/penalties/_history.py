@@ -86,6 +86,8 @@ class Penalty(LogitsProcessor, ABC):
     version: ClassVar[int] = 1
     #: Parameters that say the same, in groups: one that comes later takes the others' place.
     aliases: ClassVar[Aliases] = ()
+    #: Whether `with_tokens` makes another of it.
+    reads_tokens: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_flag("include_prompt", self.include_prompt)
@@ -140,6 +142,10 @@ class Penalty(LogitsProcessor, ABC):
         object.__setattr__(twin, "_calls", Calls(attention_mask.bool()))
         object.__setattr__(twin, "_in_place", self._in_place)
         return twin
+
+    def with_tokens(self: Self, _table: Sequence[bytes], /) -> Self:
+        """The penalty of a model whose ids have these bytes; most are the same for any."""
+        return self
 
     def in_place(self: Self) -> Self:
         """A clone that writes into its scores, which saves a copy of (B, V).

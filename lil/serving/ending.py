@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from attention.errors import InvalidValue
@@ -29,6 +30,8 @@ class Words:
         self._tokenizer = tokenizer
         self._cues: dict[str, dict[str, list[int]]] = {}
         self.marks = own_marks(tokenizer)
+        #: A penalty of requests with the ids of this tokenizer.
+        self.bound = lru_cache(maxsize=4)(lambda penalty: penalty.with_tokens(self.table))
 
     def piece(self, token: int) -> bytes:
         """A token's bytes; embeddings may have more rows than there are tokens."""

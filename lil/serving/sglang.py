@@ -30,7 +30,7 @@ from lil.serving.ending import Ending, Limits, Words, end_of, log_verdict
 from lil.serving.rows import HostRequest, PenaltyRows
 from lil.serving.values import CUE, penalty_of, stopping_of
 
-__all__ = ["DRYPenalty", "LZPenalty", "PresenceWindowPenalty", "StopOn"]
+__all__ = ["DRYPenalty", "LZPenalty", "NoWaitPenalty", "PresenceWindowPenalty", "StopOn"]
 
 #: The key under which SGLang adds the request itself to the request's values.
 REQUEST = "__req__"
@@ -98,6 +98,8 @@ class _Penalty(_Processor):
             allowed = "a server with --disable-overlap-schedule: otherwise the newest token is not"
             raise InvalidValue(self.kind.name, "on", f"{allowed} known yet when the next is chosen")
         request = params[REQUEST]
+        if self.kind.reads_tokens:
+            penalty = _words(request.tokenizer).bound(penalty)
         prompt = request.origin_input_ids if penalty.include_prompt else ()
         return HostRequest(penalty, prompt, request.output_ids)
 
@@ -124,6 +126,12 @@ class PresenceWindowPenalty(_Penalty):
     """`lil.penalties.PresenceWindowPenalty` of requests with `presence_window` and so on."""
 
     kind, _attribute = penalties.PresenceWindowPenalty, "_lil_presence_window"
+
+
+class NoWaitPenalty(_Penalty):
+    """NoWait (`lil.penalties.NoWaitPenalty`), with its own words, of requests with `nowait`."""
+
+    kind, _attribute = penalties.NoWaitPenalty, "_lil_nowait"
 
 
 class StopOn(_Processor):

@@ -26,10 +26,15 @@ from lil.detectors import (
     part_specs,
     spec_of,
 )
-from lil.penalties import DRYPenalty, LZPenalty, Penalty, PresenceWindowPenalty
+from lil.penalties import DRYPenalty, LZPenalty, NoWaitPenalty, Penalty, PresenceWindowPenalty
 
 #: Penalties that requests may ask for.
-PENALTIES: tuple[type[Penalty], ...] = (LZPenalty, DRYPenalty, PresenceWindowPenalty)
+PENALTIES: tuple[type[Penalty], ...] = (
+    LZPenalty,
+    DRYPenalty,
+    PresenceWindowPenalty,
+    NoWaitPenalty,
+)
 
 #: Values of a request that end it, and the server's value for what `answer` gives the model.
 STOPPING = ("stop_on", "stop_on_tokens", "stop_on_token", "stop_on_label")
@@ -52,6 +57,10 @@ MOST: Mapping[str, int] = {
 LEAST: Mapping[str, int] = {"f": 10, "strength": -1000}
 ENTRIES, CHARACTERS, LABEL = 64, 4096, 256
 
+#: Parameters of penalties that are no values of a request: padding never reaches a processor, and
+#: words are looked for among all tokens, for which everybody would wait.
+_OWN = ("pad_token_id", "words", "tokens")
+
 #: Values of `stop_on` that ask for nothing.
 OFF = ("off", "false")
 
@@ -65,8 +74,7 @@ _SWITCHES: Mapping[object, bool] = {
 @functools.cache
 def penalty_keys(kind: type[Penalty]) -> Mapping[str, str]:
     """A penalty's parameters by the names that a request gives them."""
-    # Padding never reaches a processor in an engine.
-    names = (field.name for field in fields(kind) if field.init and field.name != "pad_token_id")
+    names = (field.name for field in fields(kind) if field.init and field.name not in _OWN)
     return {f"{kind.name}_{name}": name for name in names}
 
 

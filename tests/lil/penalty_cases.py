@@ -24,6 +24,7 @@ CASES: dict[str, dict[str, Any]] = {
     "presence_window": {"strength": 0.7, "window": 6},
     "dry": {"sequence_breakers": [3], "longest": 50},
     "no_repeat_ngram": {"ngram_size": 3},
+    "nowait": {"words": [], "tokens": [2, 5, 99]},
     "repetition": {"penalty": 1.3},
 }
 

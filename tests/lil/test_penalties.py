@@ -32,7 +32,8 @@ def test_stateless_equals_stateful_to_the_bit(case):
     )
 
 
-@pytest.mark.parametrize("case", CASES)
+# What acts without a history changes the first scores, too.
+@pytest.mark.parametrize("case", [case for case in CASES if case != "nowait"])
 def test_a_call_that_does_not_go_on_starts_anew_and_beams_are_computed_again(case):
     penalty, scores = build(case), random_scores(2)
     ids = torch.tensor([[5, 5, 5], [5, 5, 5]])
@@ -59,6 +60,7 @@ NEUTRAL = {
     "presence_window": {"strength": 0.0},
     "dry": {"multiplier": 0.0},
     "no_repeat_ngram": {"ngram_size": 0},
+    "nowait": {"words": []},
     "repetition": {"penalty": 1},
 }
 

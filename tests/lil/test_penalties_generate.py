@@ -70,6 +70,7 @@ STRONG = {
     "presence": {"strength": 3.0},
     "dry": {"multiplier": 3.0},
     "no_repeat_ngram": {"ngram_size": 2},
+    "nowait": {"words": [], "tokens": range(12, 20)},
     "presence_window": {"strength": 3.0, "window": 15},
     "repetition": {"penalty": 4.0},
 }

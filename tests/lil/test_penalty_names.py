@@ -12,8 +12,8 @@ from lil import LZPenalty, penalties
 
 
 def test_penalties_by_name():
-    wanted = ["dry", "frequency", "lz", "no_repeat_ngram", "presence", "presence_window"]
-    assert penalties.names() == [*wanted, "repetition"]
+    wanted = ["dry", "frequency", "lz", "no_repeat_ngram", "nowait", "presence"]
+    assert penalties.names() == [*wanted, "presence_window", "repetition"]
     assert penalties.get("lz", alpha=0.2) == LZPenalty(alpha=0.2)
     for entry in penalties.known():
         name, penalty = entry.name, penalties.get(entry.name)
@@ -41,6 +41,8 @@ def test_penalties_by_name():
         ("dry", {"allowed_length": 0}, "allowed_length = 0"),
         ("dry", {"longest": 1}, "longest = 1"),
         ("no_repeat_ngram", {"ngram_size": -1}, "ngram_size = -1"),
+        ("nowait", {"words": "wait"}, "a list of words"),
+        ("nowait", {"words": ["wait", "--"]}, "words = '--'"),
         ("lz", {"alpha": "much"}, "alpha = 'much'"),
         ("lz", {"exempt": [1.5]}, "exempt = 1.5"),
         ("frequency", {"include_prompt": 1}, "include_prompt = 1"),

@@ -77,7 +77,7 @@ def _why(study: Study, run: Run, keys: tuple[int, ...], top: int) -> dict[str, A
         loaded.model,
         study.backend(configuration),
         *(sparse.prompt_ids, full.new_ids, sparse.new_ids),
-        study.penalties(configuration),
+        [p.with_tokens(loaded.token_bytes) for p in study.penalties(configuration)],
         keys,
         study.config.engine,
     )

@@ -30,7 +30,7 @@ from vllm.v1.worker.gpu.sample import logits_processor as runner_2  # noqa: E402
 
 from lil.serving.vllm.requests import check_stopping, penalty_for  # noqa: E402
 
-__all__ = ["DRYPenalty", "LZPenalty", "PresenceWindowPenalty", "StopOn"]
+__all__ = ["DRYPenalty", "LZPenalty", "NoWaitPenalty", "PresenceWindowPenalty", "StopOn"]
 
 
 class _Penalty:
@@ -67,6 +67,12 @@ class PresenceWindowPenalty(_Penalty):
     kind = penalties.PresenceWindowPenalty
 
 
+class NoWaitPenalty(_Penalty):
+    """NoWait (`lil.penalties.NoWaitPenalty`), with its own words, of requests with `nowait`."""
+
+    kind = penalties.NoWaitPenalty
+
+
 class StopOn:
     """Ends requests with `stop_on`, or their thinking, when a detector fires.
 
@@ -86,6 +92,6 @@ class StopOn:
         return processor(vllm_config, *runner)
 
 
-for _processor in (LZPenalty, DRYPenalty, PresenceWindowPenalty, StopOn):
+for _processor in (LZPenalty, DRYPenalty, PresenceWindowPenalty, NoWaitPenalty, StopOn):
     runner_1.LogitsProcessor.register(_processor)
     runner_2.LogitsProcessor.register(_processor)

@@ -77,6 +77,33 @@ def penalty_for(
     return None if penalty is None or penalty.neutral else penalty
 
 
+def words_of(config: VllmConfig) -> Words:
+    """The served model's tokenizer."""
+    model = config.model_config
+    return Words(
+        AutoTokenizer.from_pretrained(
+            model.tokenizer,
+            revision=model.tokenizer_revision,
+            trust_remote_code=model.trust_remote_code,
+        )
+    )
+
+
+class PenaltyServer:
+    """Makes the penalty of each request."""
+
+    def __init__(self, kind: type[Penalty], config: VllmConfig) -> None:
+        self._kind, self._default = kind, penalty_of(kind, server_values(config))
+        self._words = words_of(config) if kind.reads_tokens else None
+        if self._words is not None:
+            self._words.bound(kind())  # no request that runs can be refused any more
+
+    def penalty(self, params: SamplingParams) -> Penalty | None:
+        """The penalty that a request asks for; None where it would change nothing."""
+        penalty = penalty_for(self._kind, params, self._default)
+        return penalty if penalty is None or self._words is None else self._words.bound(penalty)
+
+
 def check_stopping(params: SamplingParams) -> None:
     """Refuse what cannot be done, since a request that runs cannot be refused any more."""
     values = request_values(params)
@@ -105,15 +132,8 @@ class StoppingServer:
         self._every = None if every is None else check_int(EVERY, every, 1)
         self._cue = values.pop(CUE, Answer.cue)
         self._default = stopping_of(values, cue=self._cue, trusted=True)
-        model = config.model_config
-        self._longest = model.max_model_len
-        self._words = Words(
-            AutoTokenizer.from_pretrained(
-                model.tokenizer,
-                revision=model.tokenizer_revision,
-                trust_remote_code=model.trust_remote_code,
-            )
-        )
+        self._longest = config.model_config.max_model_len
+        self._words = words_of(config)
         # Any request may ask for an answer, and none can be refused once it runs.
         self._words.check([Budget(tokens=1, on_stop=Answer(cue=self._cue))])
         if self._default is not None:

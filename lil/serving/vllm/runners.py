@@ -26,12 +26,8 @@ from lil.compression.matching import EMPTY
 from lil.penalties import Penalty
 from lil.serving.ending import Ending
 from lil.serving.rows import HostRequest, PenaltyRequest, PenaltyRows, PenaltyStep
-from lil.serving.values import Stopping, penalty_of
-from lil.serving.vllm.requests import (
-    StoppingServer,
-    penalty_for,
-    server_values,
-)
+from lil.serving.values import Stopping
+from lil.serving.vllm.requests import PenaltyServer, StoppingServer
 
 T = TypeVar("T")
 
@@ -62,13 +58,12 @@ class PenaltyProcessor1(_Places[HostRequest]):
         self, kind: type[Penalty], config: VllmConfig, _device: torch.device, _pinned: bool
     ) -> None:
         super().__init__()
-        self._kind, self._default = kind, penalty_of(kind, server_values(config))
-        self._rows = PenaltyRows()
+        self._server, self._rows = PenaltyServer(kind, config), PenaltyRows()
 
     def _member(
         self, params: SamplingParams, prompt: Sequence[int] | None, output: Sequence[int]
     ) -> HostRequest | None:
-        penalty = penalty_for(self._kind, params, self._default)
+        penalty = self._server.penalty(params)
         if penalty is None:
             return None
         return HostRequest(penalty, prompt or () if penalty.include_prompt else (), output)
@@ -90,13 +85,12 @@ class PenaltyProcessor2(Processor2):
     """A penalty of the requests that ask for it."""
 
     def __init__(self, kind: type[Penalty], config: VllmConfig, states: Any) -> None:
-        self._kind, self._default = kind, penalty_of(kind, server_values(config))
-        self._states = states
+        self._server, self._states = PenaltyServer(kind, config), states
         self._slots: dict[int, SlotRequest] = {}
         self._rows = PenaltyRows()
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
-        penalty = penalty_for(self._kind, sampling_params, self._default)
+        penalty = self._server.penalty(sampling_params)
         self._slots.pop(req_idx, None)
         if penalty is not None:
             first = 0 if penalty.include_prompt else int(self._states.prompt_len.np[req_idx])

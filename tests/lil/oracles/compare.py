@@ -19,6 +19,7 @@ from tests.lil.oracles import (
     frequency,
     lz_penalty,
     no_repeat_ngram,
+    nowait,
     presence,
     presence_window,
     repetition,
@@ -32,6 +33,7 @@ PENALISE: dict[str, Callable[..., list[float]]] = {
     "frequency": frequency.penalise,
     "lz": lz_penalty.penalise,
     "no_repeat_ngram": no_repeat_ngram.penalise,
+    "nowait": nowait.penalise,
     "presence": presence.penalise,
     "presence_window": presence_window.penalise,
     "repetition": repetition.penalise,
@@ -55,6 +57,8 @@ def draw(kind: str, rng: random.Random, V: int) -> dict[str, Any]:
         return {"penalty": rng.choice((0.7, 1.2, 3.0))}
     if kind == "no_repeat_ngram":
         return {"ngram_size": rng.choice((1, 2, 3, 5, 20))}
+    if kind == "nowait":
+        return {"words": (), "tokens": rng.sample(range(V + 5), rng.randint(1, 4))}
     if kind == "dry":
         allowed = rng.randint(1, 4)
         return {

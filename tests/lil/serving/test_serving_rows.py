@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lil import LZPenalty
-from lil.penalties import DRYPenalty, Penalty, PresenceWindowPenalty, RepetitionPenalty
+from lil.penalties import (
+    DRYPenalty,
+    NoWaitPenalty,
+    Penalty,
+    PresenceWindowPenalty,
+    RepetitionPenalty,
+)
 from lil.serving.rows import HostRequest, PenaltyRows
 
 V = 12
@@ -21,6 +27,7 @@ KINDS = [
     DRYPenalty(sequence_breakers=[3]),
     PresenceWindowPenalty(strength=0.7, window=6),
     RepetitionPenalty(penalty=1.3),
+    NoWaitPenalty(words=(), tokens=(2, 7)),
 ]
 # A step: for each of four requests, in which order they are, whether it is scheduled, whether it
 # has a new token and which, and whether a new request takes its place.
@@ -76,7 +83,7 @@ def test_rows_have_the_scores_of_their_own_history(kinds: Any, steps: Any, seed:
 
 def test_nothing_is_left_of_requests_that_left() -> None:
     rows = PenaltyRows()
-    rows.apply_on_host([request_of(kind) for kind in KINDS], range(7), torch.zeros(7, V))
-    assert len(rows) == 7
+    rows.apply_on_host([request_of(kind) for kind in KINDS], range(8), torch.zeros(8, V))
+    assert len(rows) == 8
     rows.apply_on_host([], [], torch.zeros(0, V))
     assert (len(rows), rows._groups) == (0, {})

@@ -17,6 +17,11 @@ import pytest
 import torch
 from acting_rows import PROMPTS
 from tiny_models import build_tokenizer
+from transformers import AutoTokenizer
+
+from experiments.reasoner import checkpoint_path
+from lil.penalties import NoWaitPenalty
+from lil.token_table import token_bytes
 
 CAP, EOS = 40, 0
 CUE = {"stop_on_cue": " Anna has word7"}
@@ -169,10 +174,21 @@ def test_what_cannot_be_served_is_refused(sglang: Any, schedule: Any) -> None:
     request = Request(PROMPTS[0], {"stop_on": "cycle"})
     request.grammar = object()  # type: ignore[attr-defined]
     assert "a grammar decides" in refusal(sglang.StopOn, request)
+    nobody = refusal(sglang.NoWaitPenalty, Request(PROMPTS[0], {"nowait": "on"}))
+    assert "words with which some token of the model begins" in nobody
     assert "no drafts" in refusal(sglang.LZPenalty, Request(PROMPTS[0], {"lz": "on"}), 2)
     schedule.disable_overlap_schedule = False
     late = refusal(sglang.LZPenalty, Request(PROMPTS[0], {"lz": "on"}))
     assert "--disable-overlap-schedule" in late
+
+
+def test_words_are_those_of_the_served_tokenizer(sglang: Any) -> None:
+    request = Request(PROMPTS[0], {"nowait": "on"})
+    request.tokenizer = AutoTokenizer.from_pretrained(checkpoint_path())
+    logits = torch.zeros(1, 600)
+    sglang.NoWaitPenalty()(logits, [request.sampling_params.custom_params])
+    known = NoWaitPenalty().with_tokens(token_bytes(request.tokenizer))
+    assert logits[0].isinf().nonzero()[:, 0].tolist() == list(known.tokens)
 
 
 def test_state_dies_with_the_request(sglang: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 import lil
 from attention.errors import InvalidValue
 from lil.detectors import CALIBRATED, Answer
-from lil.penalties import DRYPenalty, PresenceWindowPenalty
+from lil.penalties import DRYPenalty, NoWaitPenalty, PresenceWindowPenalty
 from lil.serving.values import check_attention, penalty_of, stopping_of
 
 
@@ -27,6 +27,7 @@ from lil.serving.values import check_attention, penalty_of, stopping_of
         (lil.LZPenalty, {"lz": "off", "lz_alpha": 0.2}, None),
         (DRYPenalty, {"dry_multiplier": 1.5}, DRYPenalty(multiplier=1.5)),
         (PresenceWindowPenalty, {"presence_window_window": 9}, PresenceWindowPenalty(window=9)),
+        (NoWaitPenalty, {"nowait": "on"}, NoWaitPenalty()),
     ],
 )
 def test_penalties(kind: Any, values: Any, expected: Any) -> None:

@@ -24,7 +24,7 @@ only_long = pytest.mark.skipif(not LONG, reason="LONG=1 runs it")
 PLACES, CAP, SHORT = 8, 600, 160
 PROCESSORS = [
     f"lil.serving.vllm:{name}"
-    for name in ("LZPenalty", "DRYPenalty", "PresenceWindowPenalty", "StopOn")
+    for name in ("LZPenalty", "DRYPenalty", "PresenceWindowPenalty", "NoWaitPenalty", "StopOn")
 ]
 WORKER = "lil.serving.vllm.sparse.worker.CPUWorker"
 CHECKS = "lil.serving.vllm.sparse.processor:Attention"

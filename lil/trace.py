@@ -63,7 +63,7 @@ class Trace:
         dropped: ids that were decoded and chopped off again; costs are those of the whole run.
         action: `name` and parameters of an action after which the row went on, `detector` and its
             `evidence`, `step` (tokens when it fired), `kept` and `dropped` of them, and the cue's
-            `cue_tokens`; else None.
+            `cue_tokens`; of several the last, with their number (`verdicts`); else None.
         signals: by name, numbers that detectors made of hidden states: (generated tokens, number).
         reused_tokens: how many of `new_ids` came with the request. They are charged as if decoded:
             n keys in every layer and KV head for the step that sees n tokens, bytes in proportion

@@ -278,8 +278,8 @@ class Config:
         ("guardian",),
         _names_or_none,
         "early-stop detectors, or none; each is also compared with no detector; what follows a "
-        "verdict after a colon: guardian:answer, guardian:regenerate, guardian:densify; parameters "
-        "of its own in brackets: guardian(f=250)",
+        "verdict after a colon: guardian:answer, guardian:regenerate, guardian:densify, "
+        "guardian:reheat; parameters of its own in brackets: guardian(f=250)",
         "NAME[:ACTION]|FILE",
     )
     detector_params: Mapping[str, Parameters] = _stopping(

@@ -134,7 +134,9 @@ class MissingRuns:
             # Where no detector acts, those that read hidden states take notes.
             detectors=() if detector is None else (detector,),
             probes=self.readers if detector is None else (),
-            options=self.config.decode_options() | {"seed": configuration.sampling.get("seed", 0)},
+            # A greedy run's identity has none of these, which its reheated tokens depend on.
+            options=self.config.decode_options()
+            | {"top_k": None, "top_p": 1.0, "seed": 0, **configuration.sampling},
         )
 
     def _request(self, run: Run, detector: lil.Detector | None) -> lil.Request:

@@ -48,7 +48,8 @@ def stream(
     row's tokens do not depend on its batch: its random stream comes from (seed, item id, sample
     index). In bfloat16 the batch's shape changes the rounding of sums, and now and then a token.
 
-    What follows a verdict is the detector's `on_stop` (`lil.Action`); a row acts once.
+    What follows a verdict is the detector's `on_stop` (`lil.Action`); a row acts once, or `retries`
+    times.
     `max_new_tokens` bounds what is paid for: dropped tokens count towards it. Random draws go on
     where they were.
 

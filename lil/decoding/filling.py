@@ -68,7 +68,8 @@ def rows_together(
     tokens = capacity(longest_row(options, requests))
     sizes, states = [x.row_bytes(tokens) for x in state], first.states.values()
     vocabulary, width = model.get_input_embeddings().weight.shape
-    scores = (_SAMPLED if options.temperature else _GREEDY) * vocabulary * (1 + options.speculate)
+    score = _SAMPLED if options.temperature or options.reheats else _GREEDY
+    scores = score * vocabulary * (1 + options.speculate)
     row = sum(sizes) + max(sizes) + sum(x.nbytes for x in states) + scores
     prompt = max(len(x.prompt_ids) + len(x.forced) for x in requests)
     several = min(prompt * len(requests), prompt_tokens(device))  # tokens of more than one prompt

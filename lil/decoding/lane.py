@@ -70,10 +70,11 @@ class Observers:
 
     def _placed(self, verdict: Verdict) -> Verdict:
         """The verdict in tokens of the whole row; the evidence says from where it counts."""
-        if self._since is None:
+        if (since := self._since) is None:
             return verdict
-        evidence = {**verdict.evidence, "after": self._since}
-        return replace(verdict, token=verdict.token + self._since, evidence=evidence)
+        evidence = {**verdict.evidence, "after": since}
+        anchor = None if verdict.anchor is None else verdict.anchor + since
+        return replace(verdict, token=verdict.token + since, evidence=evidence, anchor=anchor)
 
     def see(self, states: HiddenStates, place: int) -> None:
         """Hand on row `place` of the newest forward's states to those who want it."""
@@ -82,24 +83,27 @@ class Observers:
                 reader.see(Reading(states, place))
 
     def returns(self) -> set[int]:
-        """Numbers of tokens that a verdict may go back to."""
-        if self._since is not None:  # a second verdict ends the row
-            return set()
-        return {n for watcher, _ in self._judges if not watcher.done for n in watcher.returns()}
+        """Numbers of tokens that a verdict which does not end the row may go back to."""
+        going = [w for w, action in self._judges if not (action.ends or w.done)]
+        return {n + (self._since or 0) for watcher in going for n in watcher.returns()}
 
-    def again(self, tokens: int, text: bytes, cue: str) -> None:
-        """Watch anew behind `tokens` generated ones (`text` with the prompt); a verdict now stops.
+    def again(self, tokens: int, text: bytes, cue: str, acted: int = 1) -> None:
+        """Watch anew behind `tokens` generated ones (`text` with the prompt).
 
-        Where the cue ends the thinking, detectors watch the answer.
+        A verdict stops now, unless fewer than its action's `tries` were `acted` upon. Where the cue
+        ends the thinking, detectors watch the answer.
         """
         detectors = [
-            again.everywhere() if ends_thinking(cue) else again
-            for watcher, _ in self._judges
+            (again.everywhere() if ends_thinking(cue) else again, action)
+            for watcher, action in self._judges
             if (again := watcher.detector.anew()) is not None
         ]
         self.off(tokens)
         self._since = tokens
-        self._judges = [(detector.watch(text), Stop()) for detector in detectors]
+        self._judges = [
+            (detector.watch(text), action if acted < action.tries else Stop())
+            for detector, action in detectors
+        ]
         self._readers = [watcher for watcher, _ in self._judges if watcher.detector.signals]
 
     def off(self, tokens: int) -> None:
@@ -169,6 +173,8 @@ class Lane:
         self._cap = request.max_new_tokens or shared.options.max_new_tokens
         self._queued: deque[int] = deque()  # tokens that come next, whatever is sampled
         self._limit = math.inf  # most tokens of the output, after an action
+        self._actions = 0  # so far
+        self._heat, self._hot = 0.0, 0  # of the tokens before so many: another temperature
         self._shown = 0  # tokens that the watchers have seen
         self.calm = 0.0  # next tokens at which only an `eos` can change anything
         options = shared.options
@@ -233,6 +239,11 @@ class Lane:
         """What readers made of the tokens kept."""
         return self._observers.signals(len(self.new_ids))
 
+    @property
+    def heat(self) -> float:
+        """The next token's temperature; 0 where it is the run's."""
+        return self._heat if len(self.new_ids) < self._hot else 0.0
+
     def draw(self) -> float:
         """The uniform number that decides the next token."""
         return self._ahead.popleft() if self._ahead else self._stream.random()
@@ -281,15 +292,15 @@ class Lane:
 
     def _cut_of(self, verdict: Verdict, action: Action) -> int:
         """How many tokens stay when the verdict is acted upon."""
-        if not action.rewinds:
-            # Without a cue something must be left to go on from: the first token, which was chosen
-            # when the prompt had been read and is the same in every run.
-            cut = verdict.token if action.gives[0] else max(verdict.token, 1)
-        elif verdict.anchor is None:
+        cut = verdict.token
+        if action.rewinds and verdict.anchor is not None:
+            cut = verdict.anchor
+        elif action.anchored:
             allowed = f"an action that goes on from there: {verdict.detector} names no anchor"
             raise InvalidValue("on_stop", action.name, allowed)
-        else:
-            cut = verdict.anchor
+        # Without a cue something must be left to go on from: the first token, which was chosen when
+        # the prompt had been read and is the same in every run.
+        cut = cut if action.gives[0] else max(cut, 1)
         if not 0 <= cut <= len(self.new_ids):
             where = f"token {cut} of {len(self.new_ids)}"
             raise RuntimeError(f"{verdict.detector} goes back to {where}")
@@ -318,8 +329,10 @@ class Lane:
         self.due = None
         self.snapshots.clear()
         step = len(self.new_ids)
+        self._actions += 1
         if action.watched:
-            self._observers.again(cut, self.prompt_bytes + b"".join(self.pieces[:cut]), cue)
+            text = self.prompt_bytes + b"".join(self.pieces[:cut])
+            self._observers.again(cut, text, cue, self._actions)
         else:
             self._observers.off(cut)
         self.drop(cut)
@@ -327,9 +340,12 @@ class Lane:
         self._queued.extend(self._shared.cues[cue] if cue else ())
         if tokens is not None:
             self._limit = cut + len(self._queued) + tokens
+        self._heat, hot = action.heat
+        self._hot = cut + hot
         self.acted = {
             **action.to_dict(),
             **({"cue": cue} if cue else {}),
+            **({"verdicts": self._actions} if self._actions > 1 else {}),
             "detector": verdict.detector,
             "step": step,
             "kept": cut,

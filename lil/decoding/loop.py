@@ -75,8 +75,9 @@ class DecodeLoop:
         config = model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self._kv_heads: int = heads
-        # Whether the choice of a token is captured where a step is one graph.
-        self._in_graphs = Chooser.serves(options.penalties, model.device)
+        # Whether the choice of a token is captured where a step is one graph; it holds one
+        # temperature, not one a row.
+        self._in_graphs = Chooser.serves(options.penalties, model.device) and not options.reheats
         self._vocabulary = 0  # scores of a row, when a prompt has been read
 
     def run(self) -> Iterator[tuple[int, Trace]]:
@@ -138,7 +139,9 @@ class DecodeLoop:
         """Launch one step without waiting for the device; None where all rows are full."""
         if not newcomers and all(row.full for row in rows):
             return None
-        uniforms = [] if self.sampler.greedy else [row.draw() for row in rows]
+        greedy = self.sampler.greedy
+        # A greedy row's stream is that of its reheated tokens alone, whatever the others do.
+        uniforms = [row.draw() if not greedy or row.heat else 0.0 for row in rows]
         stats = None
         if newcomers:
             logits = self._prefill(batch, rows)
@@ -162,7 +165,8 @@ class DecodeLoop:
             penalties = BatchPenalties(self.shared.options.penalties)
         scores = penalties(rows, batch.newest, logits)
         # Temperature, top-k, top-p, one uniform a token.
-        tokens, finite = self.sampler.draw(scores, uniforms)
+        heats = [row.heat for row in rows] if self.acts else []
+        tokens, finite = self.sampler.reheated(scores, uniforms, heats)
         return tokens, checked_tokens(tokens, finite)
 
     def _take(self, batch: Batch, result: StepResult, newcomers: bool) -> None:
@@ -339,6 +343,7 @@ class DecodeLoop:
             self.dense.take_over(row, batch, batch.cache.go_dense([row.place]))
         elif row.finish is not None:
             self._check(batch, [row])
+        self._remember(self.dense if leaves else batch, [row])
         batch.unbilled += time.perf_counter() - started
         return leaves
 

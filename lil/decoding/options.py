@@ -99,8 +99,16 @@ class DecodeOptions:
         if self.speculate:
             self._check_speculation()
 
+    @property
+    def reheats(self) -> bool:
+        """Whether a row may get another temperature than the run's."""
+        return any(detector.action.heat[1] for detector in self.detectors)
+
     def _check_speculation(self) -> None:
         backend = self.backend
+        if self.reheats:
+            allowed = "0 with reheat: drafts are made and checked at the run's temperature"
+            raise InvalidValue("speculate", self.speculate, allowed)
         if not (backend.keeps_all and backend.rewindable):
             allowed = f"0 under {backend.name}, which cannot take back what drafts made it drop"
             raise InvalidValue("speculate", self.speculate, allowed + " or count")

@@ -7,7 +7,7 @@ import json
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -72,6 +72,18 @@ class Sampler:
         if not bool(finite.all()):
             raise NotFiniteError
         return tokens
+
+    def reheated(
+        self, scores: Tensor, uniforms: Sequence[float], heats: Sequence[float]
+    ) -> tuple[Tensor, Tensor]:
+        """As `draw`, with another temperature in rows whose `heats` are above 0."""
+        tokens, finite = self.draw(scores, uniforms)
+        for heat in {*heats} - {0.0}:
+            rows = [row for row, own in enumerate(heats) if own == heat]
+            at = devices.put(rows, scores.device, torch.int64)
+            hot = replace(self, temperature=heat)
+            tokens[at], finite[at] = hot.draw(scores[at], [uniforms[row] for row in rows])
+        return tokens, finite
 
     def draw(self, scores: Tensor, uniforms: Sequence[float] | Tensor) -> tuple[Tensor, Tensor]:
         """Next tokens and whether their rows' scores were finite, (B,) each, without waiting."""

@@ -10,6 +10,7 @@ from lil.detectors.base.actions import Answer as Answer
 from lil.detectors.base.actions import Densify as Densify
 from lil.detectors.base.actions import OnStop as OnStop
 from lil.detectors.base.actions import Regenerate as Regenerate
+from lil.detectors.base.actions import Reheat as Reheat
 from lil.detectors.base.actions import Stop as Stop
 from lil.detectors.base.actions import action as action
 from lil.detectors.base.actions import cue_ids as cue_ids

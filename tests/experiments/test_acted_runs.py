@@ -19,7 +19,9 @@ from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.study import Study
 
-NAMES = "guardian,guardian:answer,guardian:regenerate,guardian:densify,budget:answer"
+NAMES = (
+    "guardian,guardian:answer,guardian:regenerate,guardian:densify,guardian:reheat,budget:answer"
+)
 OPTIONS: dict[str, Any] = {
     "detectors": NAMES,
     "backends": "full,h2o,quest",
@@ -66,8 +68,9 @@ def test_only_runs_in_which_it_fires_are_decoded_again(tiny_config: Make, tmp_pa
     assert ("h2o", "answer") in actions
     assert ("h2o", "densify") not in actions  # it has dropped keys
     assert all(s.action != "densify" for s in samples.values() if s.backend == "h2o")
-    assert any(s.dropped_tokens for s in acted if s.action == "regenerate")
-    assert not any(s.dropped_tokens for s in acted if s.action != "regenerate")
+    back = ("regenerate", "reheat")
+    assert all(any(s.dropped_tokens for s in acted if s.action == action) for action in back)
+    assert not any(s.dropped_tokens for s in acted if s.action not in back)
 
     again, _ = go(config, tmp_path)
     assert (again.counts.decoded, again.counts.acted) == (0, 0)

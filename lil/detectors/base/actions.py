@@ -1,13 +1,14 @@
-"""What follows a verdict: stop, answer, regenerate or densify."""
+"""What follows a verdict: stop, answer, regenerate, densify or reheat."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
-from attention.errors import InvalidValue, check_choice, check_int
+from attention.errors import InvalidValue, check_choice, check_int, check_number
 from lil.thinking import KNOWN, closing, own_marks
 
 #: What may follow a second verdict.
@@ -19,15 +20,16 @@ FOCUS = "I can find a clearer solution if I focus on the core problem."
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """What happens to a row when its detector fires; a row acts once at most.
+    """What happens to a row when its detector fires.
 
-    After an action that goes on, the row's detectors begin anew behind the cut, and a second
-    verdict ends the row.
+    After an action that goes on, the row's detectors begin anew behind the cut. A row acts once at
+    most, or `retries` times where its action has them, and the next verdict ends it.
     """
 
     name: ClassVar[str]
     ends: ClassVar[bool] = False  # the row is finished
     rewinds: ClassVar[bool] = False  # back to the last token that still carried information
+    anchored: ClassVar[bool] = False  # impossible where the detector cannot tell which that is
     dense: ClassVar[bool] = False  # full attention from here on
 
     @property
@@ -36,9 +38,19 @@ class Action:
         return getattr(self, "second", "nothing") == "stop"
 
     @property
+    def tries(self) -> int:
+        """How many verdicts of a row are acted upon."""
+        return getattr(self, "retries", 1)
+
+    @property
     def gives(self) -> tuple[str, int | None]:
         """Text given next, token by token, and the most tokens generated after it."""
         return "", None
+
+    @property
+    def heat(self) -> tuple[float, int]:
+        """The temperature of the next tokens, and how many of them have it; none by default."""
+        return 0.0, 0
 
     def to_dict(self) -> dict[str, Any]:
         """Name and parameters, JSON-able; `action` gives the object back."""
@@ -47,8 +59,9 @@ class Action:
     def identity(self) -> dict[str, Any]:
         """What runs in which it is taken are stored under."""
         record = self.to_dict()
-        if record.get("second") == "nothing":  # as were all actions once
-            del record["second"]
+        for key, first in (("second", "nothing"), ("retries", 1)):  # as were all actions once
+            if record.get(key) == first:
+                del record[key]
         return record
 
 
@@ -106,19 +119,26 @@ class Answer(CueAction):
 class Regenerate(CueAction):
     """Back to the last token that still carried information, a cue, and on from there.
 
-    The Word Salad Chopper's second half (paper, section 4.3). Where we differ: a second verdict
-    stops, unless `second` is "nothing". Dropped tokens are charged.
+    The Word Salad Chopper's second half (paper, section 4.3). Where we differ: a verdict after the
+    last try stops, unless `second` is "nothing". Dropped tokens are charged.
 
     Args:
         cue: text that starts the new try; its words must be in the model's vocabulary.
         tokens: most tokens generated after it.
-        second: what follows a second verdict: "stop" or "nothing".
+        second: what follows a verdict after the first: "nothing", or "stop" behind the last try.
+        retries: tries that a row has.
     """
 
     name: ClassVar[str] = "regenerate"
     rewinds: ClassVar[bool] = True
+    anchored: ClassVar[bool] = True
     cue: str = FOCUS
     tokens: int = 4096
+    retries: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "retries", check_int("retries", self.retries, 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,10 +157,52 @@ class Densify(Action):
         check_choice("second", self.second, SECOND)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reheat(Action):
+    """Back to the last token that still carried information, and on at a higher temperature.
+
+    Ours; models loop less at high temperatures (arXiv 2512.12895). Where the detector cannot tell
+    which token that was, the row goes on from the newest. Top-k, top-p and the row's random stream
+    stay, of which a greedy run takes a number for each of these tokens. The first token of an
+    output always stays. Dropped tokens are charged. Captured steps of a run with it do not hold the
+    choice of the token.
+
+    Args:
+        temperature: of the next tokens.
+        tokens: how many have it; the others have the run's.
+        retries: verdicts that are acted upon before the next one stops the row.
+
+    Raises:
+        InvalidValue: a temperature that is not above 0, or `tokens` or `retries` below 1.
+    """
+
+    name: ClassVar[str] = "reheat"
+    rewinds: ClassVar[bool] = True
+    temperature: float = 1.0
+    tokens: int = 100
+    retries: int = 1
+
+    def __post_init__(self) -> None:
+        allowed = "a number above 0"
+        check_number("temperature", self.temperature, allowed, above=0, below=math.inf)
+        for name in ("tokens", "retries"):
+            object.__setattr__(self, name, check_int(name, getattr(self, name), 1))
+
+    @property
+    def watched(self) -> bool:
+        return True
+
+    @property
+    def heat(self) -> tuple[float, int]:
+        return self.temperature, self.tokens
+
+
 #: How an action is given: as it is, by name, or as `Action.to_dict` wrote it.
 OnStop: TypeAlias = Action | str | Mapping[str, Any]
 
-ACTIONS: Mapping[str, type[Action]] = {a.name: a for a in (Stop, Answer, Regenerate, Densify)}
+ACTIONS: Mapping[str, type[Action]] = {
+    a.name: a for a in (Stop, Answer, Regenerate, Densify, Reheat)
+}
 
 
 def action(value: OnStop) -> Action:

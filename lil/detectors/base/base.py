@@ -101,8 +101,8 @@ class Detector(ABC):
         if self.region is not None:
             check_choice("region", self.region, REGIONS)
         what = action(self.on_stop)
-        if what.rewinds and not self.anchors:
-            allowed = [name for name, kind in ACTIONS.items() if not kind.rewinds]
+        if what.anchored and not self.anchors:
+            allowed = [name for name, kind in ACTIONS.items() if not kind.anchored]
             why = f"one of {', '.join(allowed)}: {self.name} does not know where to go back to"
             raise InvalidValue("on_stop", what.name, why, allowed)
         object.__setattr__(self, "on_stop", what)

@@ -170,6 +170,7 @@ def _row(
         keys_read_mean=mean(sample.keys_read_mean for sample in usable),
         compression_ratio=compression_ratio(usable, bootstrap),
         repetition_rate=mean(sample.repeated for sample in usable),
+        looping_rate=mean(sample.looping for sample in usable),
         decode_sec=mean(sample.decode_sec for sample in usable) if is_timed else None,
         claims=(),
         caps=() if has_detector else tuple(_smaller_caps(usable, pairs, bootstrap)),

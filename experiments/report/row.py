@@ -106,6 +106,7 @@ class ReportRow:
     keys_read_mean: float | None
     compression_ratio: Interval
     repetition_rate: float | None
+    looping_rate: float | None
     decode_sec: float | None
     claims: tuple[str, ...]
     caps: tuple[AtCap, ...]

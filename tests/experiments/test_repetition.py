@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from experiments.store.samples.repetition import repeats
+from experiments.store.samples.repetition import loops, repeats
 
 
 def by_definition(tokens: list[int], times: int) -> bool:
@@ -21,6 +21,15 @@ def by_definition(tokens: list[int], times: int) -> bool:
 def test_twenty_times_are_degenerate():
     assert repeats([7] * 20)
     assert not repeats([7] * 19)
+
+
+@given(st.lists(st.integers(0, 1), max_size=40), st.integers(1, 4), st.integers(1, 9))
+def test_loops_are_passages_at_many_places(tokens: list[int], size: int, times: int):
+    starts = range(len(tokens) - size + 1)
+    same = [sum(tokens[i : i + size] == tokens[j : j + size] for j in starts) for i in starts]
+    assert loops(tokens, size, times) is (max(same, default=0) >= times)
+    assert loops([7] * 49)
+    assert not loops([7] * 48)
 
 
 # A block over few tokens, repeated about as often as asked, a token changed here and there.

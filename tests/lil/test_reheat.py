@@ -34,15 +34,13 @@ def test_tokens_are_those_of_a_loop_at_these_temperatures(
         new = list(before.new_ids[:first])
         for _ in range(20 if temperature else 0):
             stream.random()
-        while len(new) + 20 - first < 45 and len(new) < first + 20:
+        while len(new) + 20 - first < 45 and len(new) < first + 20:  # a second verdict stops
             hot = len(new) < first + 9
             sampler = Sampler(1.7 if hot else temperature, top_k=30)
             with torch.inference_mode():
                 scores = qwen(torch.tensor([[*before.prompt_ids, *new]])).logits[:, -1]
             numbers = [stream.random()] if hot or temperature else []
             new.append(int(sampler(scores, numbers)))
-        if first + 20 <= len(trace.new_ids):  # a second verdict stops
-            assert trace.finish == "at"
         assert list(trace.new_ids) == new
         assert trace.dropped == before.new_ids[first:20]
         counts = {"step": 20, "kept": first, "dropped": 20 - first, "cue_tokens": 0}
@@ -68,18 +66,12 @@ def test_other_rows_stay_as_they_were(qwen, tokenizer, name: str, temperature: f
     traces = run(qwen, tokenizer, [AtOne(20, 12, on_stop=HOT)], **options)
     changed = [a.new_ids != b.new_ids for a, b in zip(plain, traces, strict=True)]
     assert changed == [False, True, False, False]
-    scores = torch.randn(5, 99, generator=torch.Generator().manual_seed(1))
-    sampler, numbers = Sampler(temperature, top_p=0.9), [0.1, 0.9, 0.4, 0.6, 0.7]
-    tokens, _ = sampler.reheated(scores, numbers, [0.0, 2.5, 0.0, 1.2, 2.5])
-    for row, heat in enumerate([0, 2.5, 0, 1.2, 2.5]):
-        own = replace(sampler, temperature=heat) if heat else sampler
-        assert tokens[row] == own(scores[[row]], [numbers[row]])
 
 
 def test_at_the_runs_temperature_nothing_changes(qwen, tokenizer) -> None:
-    plain = run(qwen, tokenizer, temperature=0.8, max_new_tokens=39)
-    same = Reheat(temperature=0.8, tokens=50)
-    traces = run(qwen, tokenizer, [At(20, on_stop=same)], temperature=0.8, max_new_tokens=39)
+    options = {"temperature": 0.8, "max_new_tokens": 39}
+    plain = run(qwen, tokenizer, **options)
+    traces = run(qwen, tokenizer, [At(20, on_stop=Reheat(temperature=0.8))], **options)
     assert [trace.new_ids for trace in traces] == [trace.new_ids for trace in plain]
     assert all(trace.action and not trace.dropped for trace in traces)
 

@@ -4,6 +4,7 @@ there before.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,6 +29,20 @@ def repeats(tokens: Sequence[int], times: int = 20) -> bool:
         differ = np.flatnonzero(ids[period:] != ids[:-period])
         edges = np.concatenate(([-1], differ, [len(ids) - period]))
         if np.diff(edges).max() - 1 >= (times - 1) * period:
+            return True
+    return False
+
+
+def loops(tokens: Sequence[int], size: int = 30, times: int = 20) -> bool:
+    """Whether some `size` tokens in a row stand at `times` places or more, which may overlap.
+
+    The field's yardstick of loops in reasoning; it finds those that change a word now and then.
+    """
+    counts: Counter[tuple[int, ...]] = Counter()
+    for at in range(len(tokens) - size + 1):
+        passage = tuple(tokens[at : at + size])
+        counts[passage] += 1
+        if counts[passage] >= times:
             return True
     return False
 

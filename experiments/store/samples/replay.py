@@ -22,7 +22,7 @@ from experiments.grid.plan import PlannedProblem, Run
 from experiments.grid.scoring import NO_SCORERS, Judgement, Scorers, judged, shown
 from experiments.grid.sources import code
 from experiments.store.files.records import Record
-from experiments.store.samples.repetition import exact, repeats, tolerant
+from experiments.store.samples.repetition import exact, loops, repeats, tolerant
 from experiments.store.samples.sample import Sample, Shorter
 from experiments.store.store import Store
 from lil import Detector, Meter, Trace, Verdict, replay
@@ -189,6 +189,7 @@ def measured(
         cache_byte_sec=_byte_sec(trace, paid),
         curve=_curve(trace, length),
         repeated=repeats(ids),
+        looping=loops(ids),
         reused_tokens=min(paid, trace.reused_tokens),
         dropped_tokens=decoded - length,
     )

@@ -70,6 +70,7 @@ class Sample:
     cache_byte_sec: float | None = None
     curve: tuple[Point, ...] = ()
     repeated: bool | None = None  # some block repeated back to back at least 20 times
+    looping: bool | None = None  # some 30 tokens in a row stand at 20 places or more
     reused_tokens: int = 0
     dropped_tokens: int = 0  # decoded and chopped off again: paid for, not in the output
     sweep: str | None = None  # that decoded it

@@ -59,10 +59,7 @@ if TYPE_CHECKING:
 BLOCK = 32
 #: Bytes of the engine's cache, unless its own variable says how many GiB; rows beyond them wait.
 CACHE, SPACE = 2**30, "VLLM_CPU_KVCACHE_SPACE"
-_PROCESSORS = [
-    *(f"lil.serving.vllm:{kind.__name__}" for kind in PENALTIES),
-    "lil.serving.vllm.sparse.processor:Attention",
-]
+_PROCESSOR, _SPARSE = "lil.serving.vllm:{}", "lil.serving.vllm.sparse.processor:Attention"
 
 
 def policy_of(backend: Backend) -> BlockPolicy | None:
@@ -108,6 +105,7 @@ class ServedModel:
     check_every: int
     table: Sequence[bytes]
     eos: frozenset[int]
+    penalties: Sequence[str]  # names of the classes that requests ask for
 
     def piece(self, token: int) -> bytes:
         """Bytes of a token; embeddings are often padded beyond the tokenizer's last id."""
@@ -285,7 +283,7 @@ def _llm(model: ServedModel, text: str, block: int) -> vllm.LLM:
         "max_num_seqs": model.rows,
         "block_size": block,
         "worker_cls": "lil.serving.vllm.sparse.worker.CPUWorker",
-        "logits_processors": _PROCESSORS,
+        "logits_processors": [*map(_PROCESSOR.format, model.penalties), _SPARSE],
         "additional_config": {"lil": {"attention": text}},
         "distributed_executor_backend": "uni",
         "gpu_memory_utilization": 0.1,  # of the machine's memory, which it wants to see free
@@ -386,7 +384,9 @@ def opened(prepared: Prepared, source: models.ModelSource) -> Iterator[OnVLLM]:
     ends = eos_ids(SimpleNamespace(generation_config=positions.generation(source)), tokenizer)
     longest = longest if most is None else min(longest, most)
     table, rows = token_bytes(tokenizer), config.rows
-    executor = OnVLLM(ServedModel(source, rows, longest, most, config.check_every, table, ends))
+    kinds = sorted({type(penalty).__name__ for own in experiment.penalties for penalty in own})
+    model = ServedModel(source, rows, longest, most, config.check_every, table, ends, kinds)
+    executor = OnVLLM(model)
     try:
         yield executor
     finally:

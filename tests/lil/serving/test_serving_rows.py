@@ -8,14 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lil import LZPenalty
-from lil.penalties import (
-    DRYPenalty,
-    NoWaitPenalty,
-    Penalty,
-    PresenceWindowPenalty,
-    RepetitionPenalty,
-)
+from lil import LZPenalty, penalties
+from lil.penalties import DRYPenalty, Penalty, PresenceWindowPenalty, RepetitionPenalty
 from lil.serving.rows import HostRequest, PenaltyRows
 
 V = 12
@@ -27,7 +21,7 @@ KINDS = [
     DRYPenalty(sequence_breakers=[3]),
     PresenceWindowPenalty(strength=0.7, window=6),
     RepetitionPenalty(penalty=1.3),
-    NoWaitPenalty(words=(), tokens=(2, 7)),
+    penalties.get("nowait", words=(), tokens=(2, 7)),
 ]
 # A step: for each of four requests, in which order they are, whether it is scheduled, whether it
 # has a new token and which, and whether a new request takes its place.

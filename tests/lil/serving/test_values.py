@@ -103,6 +103,8 @@ def test_off_defaults_and_cues() -> None:
         ({"stop_on": "guardian(g=3)"}, "a parameter of guardian"),
         ({"stop_on": "guardian("}, "NAME"),
         ({"stop_on": "guardian:regenerate"}, "cannot regenerate"),
+        ({"stop_on": "guardian:reheat"}, "cannot reheat"),
+        ({"stop_on": "cycle:reheat"}, "cannot reheat"),
         ({"stop_on": "recurrence(run=60):answr"}, "an action behind the colon"),
         ({"stop_on": 3}, "a text"),
         ({"stop_on": ""}, "one of"),

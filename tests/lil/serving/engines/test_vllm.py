@@ -27,13 +27,7 @@ from engine_runs import (  # noqa: E402
 
 import lil  # noqa: E402
 from lil.detectors import Answer  # noqa: E402
-from lil.penalties import (  # noqa: E402
-    DRYPenalty,
-    NoWaitPenalty,
-    Penalty,
-    PresenceWindowPenalty,
-    RepetitionPenalty,
-)
+from lil.penalties import DRYPenalty, Penalty, PresenceWindowPenalty, RepetitionPenalty  # noqa: E402
 from lil.serving.vllm import requests  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -67,7 +61,7 @@ PENALTIES: list[tuple[dict[str, Any] | None, Penalty | None]] = [
         DRYPenalty(multiplier=2, include_prompt=True),
     ),
     ({"presence_window_strength": 20}, PresenceWindowPenalty(strength=20)),
-    ({"nowait": "on"}, NoWaitPenalty()),
+    ({"nowait": "on"}, lil.penalties.get("nowait")),
     (None, None),
 ]
 

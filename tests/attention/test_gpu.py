@@ -198,8 +198,10 @@ def test_two_steps_of_other_lengths_share_their_scratch() -> None:
         short.check(short.run(short.store()))
 
 
-def test_tables_and_sets_of_query_heads() -> None:
-    rows, page = Case([37, 22, -1], place="table", H=1, G=4), 4
+@pytest.mark.parametrize(("place", "first"), [("table", 0), ("stored", 3)])
+def test_tables_and_sets_of_query_heads(place: str, first: int) -> None:
+    """Alone, and behind the slots, where the first tokens do not fill their page."""
+    rows, page = Case([85, 81, -1], place=place, H=1, G=4, capacity=96), 16
     own = [(rows.seen[r], r) for r in range(2)]
     for n, r in own:  # the token is in its slot already
         rows.keys[r, 0, n], rows.values[r, 0, n] = rows.k[r, 0, 0], rows.v[r, 0, 0]
@@ -211,10 +213,12 @@ def test_tables_and_sets_of_query_heads() -> None:
             table[r, h] = torch.tensor([h % 2, 2 + h % 3, last])
             read[r, h] = 2 * page + rows.seen[r] % page + 1
     read[1, 3] = 0  # a set without a slot
-    pages = gpu.Pages(rows.keys, rows.values, table, read, page)
+    pages = gpu.Pages(rows.keys, rows.values, table, read, page, first)
     out = rows.run(rows.store(), pages=pages).view(3, 4, 64)
     for r, h in ((r, h) for r in range(2) for h in range(4)):
         slots = [int(p) * page + i for p in table[r, h] for i in range(page)][: int(read[r, h])]
+        if place == "stored":
+            slots = [*range(rows.seen[r] + 1), *slots[:first], *slots[page:]]
         k, v = rows.keys[r, 0], rows.values[r, 0]
         due = attended(rows.q[r, h].double() * 0.3, k, v, slots)[0][0]
         np.testing.assert_allclose(out[r, h].numpy(), due, atol=2e-6)
@@ -239,9 +243,11 @@ def test_what_is_remembered_and_lost(worth: str, options: dict[str, Any], sinks:
     options.pop("each", None)
     shape = (6, 2, 40, 3) if each else (6, 2, 40)
     memory = rows.random(*shape).abs() if worth == "score" else None
-    old = None if memory is None else memory.clone()
     spared, recent = rows.counts.number("spared"), rows.counts.number("recent")
     spared[:5], recent[:5] = torch.tensor([2, 12, 0, 0, 3]), torch.tensor([3, 4, 1, 0, 0])
+    if memory is not None:  # the first that does not stay is worth least
+        memory[rows.position == spared[:, None, None]] -= 9
+    old = None if memory is None else memory.clone()
     numbers = torch.tensor([77, 2**32 - 5])
     following, position = rows.next.clone(), rows.position.clone()
     kind = {"position": position, "eviction": None}
@@ -438,6 +444,7 @@ class Both:
         return logits[0].argmax(-1)
 
     def decode(self, steps: int) -> None:
+        given: list[tuple[Tensor, Tensor]] = []
         for _ in range(steps):
             # Not what the model says: it repeats itself, and equal blocks tie up to rounding.
             ids = text(len(self.newest), seed=1000 + self.steps)
@@ -449,6 +456,8 @@ class Both:
             assert self.cache.counts is not None  # no step of pieces
             self.counted()
             self.steps += 1
+            given.append((scores, scores.clone()))
+        assert all(torch.equal(*pair) for pair in given)  # a later step leaves them
 
     def counted(self) -> None:
         """Kernels read what the host counts, and what is kept and read is the plain engine's."""
@@ -643,7 +652,9 @@ def test_rows_cut_at_once_may_keep_other_numbers() -> None:
 def test_three_rows_are_cut_by_a_graph_of_four_places() -> None:
     with captured(attention.SnapKV(budget=17, kernel=1), layers=1) as both:
         both.leave([0])
-        both.arrive([22, 18])
+        both.arrive([22, 18, 9])
+        both.decode(1)
+        both.leave([0, 1, 2])  # the fourth place is free again
         both.decode(6)
 
 
@@ -790,6 +801,7 @@ def test_weights_are_the_models_own() -> None:
         both.decode(2)
         for mlp in mlps:
             mlp.down_proj.weight.data = -mlp.down_proj.weight.data
+            mlp.gate_proj.weight = torch.nn.Parameter(-mlp.gate_proj.weight)
         both.cache = both.cache.clone()
         both.decode(2)
 

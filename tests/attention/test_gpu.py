@@ -199,9 +199,12 @@ def test_two_steps_of_other_lengths_share_their_scratch() -> None:
 
 
 @pytest.mark.parametrize(("place", "first"), [("table", 0), ("stored", 3)])
-def test_tables_and_sets_of_query_heads(place: str, first: int) -> None:
+def test_tables_and_sets_of_query_heads(
+    place: str, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Alone, and behind the slots, where the first tokens do not fill their page."""
-    rows, page = Case([85, 81, -1], place=place, H=1, G=4, capacity=96), 16
+    monkeypatch.setattr(gpu, "_INTERPRETED_PROCESSORS", 18)  # three splits of pages, one without
+    rows, page = Case([133, 122, -1], place=place, H=1, G=4, capacity=144), 24
     own = [(rows.seen[r], r) for r in range(2)]
     for n, r in own:  # the token is in its slot already
         rows.keys[r, 0, n], rows.values[r, 0, n] = rows.k[r, 0, 0], rows.v[r, 0, 0]
@@ -287,7 +290,10 @@ def test_what_is_remembered_and_lost(worth: str, options: dict[str, Any], sinks:
 def test_probabilities_of_slots_count_further_logits_of_the_model() -> None:
     rows = Case([0, 20, 39, -1], sinks=True)
     new = rows.q, rows.k, rows.v, 0.3
-    splits = gpu.attend_splits(rows.counts, rows.store(), *new, logits=True)
+    queries = torch.full((5, 4, 3, 64), torch.nan)
+    splits = gpu.attend_splits(rows.counts, rows.store(queries=queries), *new, logits=True)
+    stored = queries[range(3), :, [n % 3 for n in rows.seen[:3]]]
+    assert torch.equal(stored, rows.q[:3, :, 0] * 0.3)
     probs = gpu.probabilities(rows.counts, splits)
     for r, h in ((r, h) for r in range(3) for h in range(2)):
         due = np.pad(rows.expected(r, h)[1], ((0, 0), (0, 39 - rows.seen[r])))

@@ -367,9 +367,9 @@ def test_the_best_slots_by_probability(M: int, largest: bool) -> None:
 @pytest.mark.parametrize(("gqa", "alpha"), [("sum", None), ("mean", 0.2), ("max", None)])
 @pytest.mark.parametrize("G", [1, 2, 7])
 def test_pages_that_are_needed_are_stamped(gqa: str, alpha: float | None, G: int) -> None:
-    page, draw, lengths = 5, drawn(G), [0, 1, 4, 5, 6, 39, 20]
-    rows, seen = Looks(lengths, G), ints(0, 1, 104, 105, 6, 339, 20)
-    stamps = torch.full((8, 2, 40), -7, dtype=torch.int32)
+    page, draw, lengths = 5, drawn(G), [0, 1, 4, 5, 10, 39, 20]
+    rows, seen = Looks(lengths, G), ints(0, 1, 104, 105, 10, 339, 20)
+    stamps = torch.full((8, 2, 40), 7000, dtype=torch.int32)
     for r, length in enumerate(lengths):
         stamps[r, :, :length] = (draw(2, length).abs() * 9).to(torch.int32) + seen[r] - 9
 

@@ -203,7 +203,7 @@ class InfLLMLayer(Choosing, Ring):
         if gone <= 0:
             return
         for slots in (self.far_k, self.far_v):
-            slots.fit(int(self.far_slot(np.array(gone - 1))) + 1)
+            slots.fit(gone + (self.spare if gone > self.n_init else 0))
         self.means.fit(max(gone - self.n_init, 1))
         n, g, block = held[0].shape[2], self.geometry, self.block
 

@@ -98,6 +98,7 @@ class Lazy(Dropping):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.window is AUTO:
+            check_int("budget", self.budget, 4)
             self._resolve("window", interval(self.budget))
         least = 2 * check_int("window", self.window, 1) + 1
         check_int("budget", self.budget, least, f"an integer above 2 * window = {least - 1}")

@@ -17,11 +17,14 @@ from .detectors import Guardian as Guardian
 from .detectors import Verdict as Verdict
 from .detectors import Watcher as Watcher
 from .detectors import replay as replay
+from .detectors.agreement import Agreement as Agreement
 from .detectors.budget import Budget as Budget
 from .detectors.chopper import Chopper as Chopper
 from .detectors.combined.both import Both as Both
 from .detectors.combined.either import Either as Either
+from .detectors.confidence import Confidence as Confidence
 from .detectors.cycle import Cycle as Cycle
+from .detectors.entropy import Entropy as Entropy
 from .detectors.margin import Margin as Margin
 from .detectors.recurrence import Recurrence as Recurrence
 from .detectors.stall import Stall as Stall
@@ -35,15 +38,18 @@ from .trace import Trace as Trace
 __all__ = [
     "Acceptance",
     "Action",
+    "Agreement",
     "Both",
     "Budget",
     "Chopper",
     "Codec",
+    "Confidence",
     "Cost",
     "Cycle",
     "DecodeOptions",
     "Detector",
     "Either",
+    "Entropy",
     "Guardian",
     "LZPenalty",
     "Margin",

@@ -74,7 +74,8 @@ class Experiment:
                 continue
             table = token_bytes(tokenizer)
             for detector in detectors:
-                cue_ids(detector.action, tokenizer, table)  # refuses words that the model lacks
+                for cue in (detector.action.gives[0], *detector.cues):
+                    cue_ids(cue, tokenizer, table)  # refuses words that the model lacks
             for penalty in itertools.chain(*penalties):
                 penalty.with_tokens(table)
             most, lengths = positions.positions(source, here=local_only), []

@@ -152,7 +152,8 @@ class MissingRuns:
     ) -> tuple[tuple[int, ...], Mapping[str, Signal]]:
         """Tokens of full attention that this backend would give as well, and their signals."""
         configuration = run.configuration
-        foreign = configuration.runtime != OWN_RUNTIME  # which takes no known beginning
+        # Neither another runtime takes a known beginning, nor do questions, which read beyond it.
+        foreign = configuration.runtime != OWN_RUNTIME or any(x.cues for x in self.readers)
         if configuration.is_full or configuration.penalties or self.config.temperature or foreign:
             return (), {}
         full = self.study.full(run)

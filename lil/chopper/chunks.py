@@ -8,6 +8,9 @@ from typing import NamedTuple
 from attention.errors import check_int, check_share
 
 BLANK_LINE = b"\n\n"
+# What may stand behind a sentence in the token that ends it, and what ends one.
+_BEHIND = b" \t\"')]}*`"
+_ENDS = (b".", b"!", b"?", b"\n")
 
 
 class Chunk(NamedTuple):
@@ -25,6 +28,11 @@ class Chunk(NamedTuple):
 def ends_chunk(piece: bytes) -> bool:
     """Whether this token holds a blank line (Word Salad Chopper, section 3.1)."""
     return BLANK_LINE in piece
+
+
+def ends_sentence(piece: bytes) -> bool:
+    """Whether a token with these bytes ends a sentence."""
+    return piece.rstrip(_BEHIND).endswith(_ENDS)
 
 
 def chunks(pieces: Sequence[bytes]) -> list[Chunk]:

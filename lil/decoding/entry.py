@@ -88,9 +88,10 @@ def stream(
     _check_forced(options, requests)
     for detector in (*options.detectors, *options.probes):
         detector.require_tokens(table)
-    actions = [detector.action for detector in options.detectors]
-    cues = dict(pair for action in actions for pair in cues_of(action, tokenizer, table).items())
     watching = (*options.detectors, *options.probes)
+    read = {detector.action.gives[0] for detector in options.detectors}
+    read = read.union(*(detector.cues for detector in watching))
+    cues = dict(pair for cue in read for pair in cues_of(cue, tokenizer, table).items())
     compared = {
         piece: token_id(table, piece, tokenizer)
         for piece in frozenset[bytes]().union(*(detector.compared for detector in watching))
@@ -161,6 +162,9 @@ def _check_forced(options: DecodeOptions, requests: Sequence[Request]) -> None:
             if detector.signals or not detector.action.ends:
                 allowed = "none with a detector that acts or reads: it must see them decoded"
                 raise InvalidValue("forced", detector.name, allowed)
+        for probe in options.probes:
+            if probe.cues:  # near their end it would read beyond what all methods read alike
+                raise InvalidValue("forced", probe.name, "none with a probe that asks the model")
         if any(probe.signals - request.signals.keys() for probe in options.probes):
             allowed = "the signals of forced tokens, for every probe"
             raise InvalidValue(f"signals[{index}]", [*request.signals], allowed)

@@ -12,10 +12,12 @@ from attention import AttentionCache
 from attention.errors import InvalidValue
 from lil.compression.curves import Point
 from lil.compression.meter import Meter
+from lil.decoding.asking import Fork
 from lil.decoding.ledger import Totals, cost_of
 from lil.decoding.options import DecodeOptions, Request
 from lil.decoding.sampling import row_stream
 from lil.detectors import Action, Detector, Stop, Verdict, Watcher, ends_thinking, is_answering
+from lil.detectors.base.asking import AskingWatcher
 from lil.hidden_states import HiddenStates, Reading
 from lil.thinking import Marks, closing, state_behind
 from lil.trace import Cost, Signal
@@ -82,6 +84,10 @@ class Observers:
             if reader.wants:
                 reader.see(Reading(states, place))
 
+    def asking(self) -> list[AskingWatcher]:
+        """Watchers that ask for an answer at the newest token."""
+        return [asking for reader in self._readers for asking in reader.asking()]
+
     def returns(self) -> set[int]:
         """Numbers of tokens that a verdict which does not end the row may go back to."""
         going = [w for w, action in self._judges if not (action.ends or w.done)]
@@ -138,9 +144,8 @@ class RunContext:
     compared: Mapping[bytes, int] = field(default_factory=dict)
     marks: Sequence[Marks] = ()
 
-    def cue_of(self, action: Action, prompt: bytes, output: bytes) -> str:
-        """The cue of an action, which ends the thinking that is open."""
-        cue, _ = action.gives
+    def cue_of(self, cue: str, prompt: bytes, output: bytes) -> str:
+        """A cue that ends the thinking that is open, if it ends any."""
         other = closing(cue, state_behind(prompt, output).opened, self.marks)
         return other if other in self.cues else cue
 
@@ -257,6 +262,19 @@ class Lane:
     def see(self, states: HiddenStates, place: int) -> None:
         self._observers.see(states, place)
 
+    def forks(self) -> list[tuple[AskingWatcher, Fork]]:
+        """Who asks for an answer at the newest token, which the model has not read, and where."""
+        forks: list[tuple[AskingWatcher, Fork]] = []
+        going = self.finish is None and self.due is None
+        for watcher in self._observers.asking() if going else ():
+            detector, kept = watcher.detector, len(self.new_ids) - (watcher.detector.at == "word")
+            output = b"".join(self.pieces[:kept])
+            cue = self._shared.cues[self._shared.cue_of(detector.cue, self.prompt_bytes, output)]
+            ids = [*self.prompt_ids, *self.new_ids[:kept], *cue]
+            read = len(self.prompt_ids) + len(self.new_ids) - 1
+            forks.append((watcher, Fork(detector, self.place, len(self.prompt_ids), ids, read)))
+        return forks
+
     def take(self, sampled: int) -> int:
         """The next token, of a cue if any is left, else the sampled one.
 
@@ -281,7 +299,7 @@ class Lane:
     def _conclude(self, verdict: Verdict, action: Action) -> None:
         """End here, or leave it to the loop to act: what the model holds may have to change."""
         output = b"".join(self.pieces[: verdict.token])
-        cue = self._shared.cue_of(action, self.prompt_bytes, output)
+        cue = self._shared.cue_of(action.gives[0], self.prompt_bytes, output)
         answering = not action.rewinds and is_answering(cue, self.prompt_bytes, output)
         if action.ends or answering:
             self.finish, self.evidence = verdict.detector, verdict.evidence
@@ -325,7 +343,7 @@ class Lane:
         """Cut the output, queue the cue, note the action; the loop changes the model's state."""
         verdict, action, cut = due
         tokens = action.gives[1]
-        cue = self._shared.cue_of(action, self.prompt_bytes, b"".join(self.pieces[:cut]))
+        cue = self._shared.cue_of(action.gives[0], self.prompt_bytes, b"".join(self.pieces[:cut]))
         self.due = None
         self.snapshots.clear()
         step = len(self.new_ids)

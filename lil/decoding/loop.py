@@ -15,6 +15,7 @@ from attention import AttentionCache
 from attention.core import devices
 from attention.patching.captured import padded
 from attention.patching.decode_step import DecodeStep, NotCompiled
+from lil.decoding.asking import replies
 from lil.decoding.batch import Batch, Flight, StepResult
 from lil.decoding.choosing import BatchPenalties, Chooser, checked_tokens, widened
 from lil.decoding.compiling import step_of, warn_not_compiled
@@ -71,7 +72,8 @@ class DecodeLoop:
         self.tokens_done = 0
         # Steps launched before the host looks at what an earlier one chose.
         self.acts = any(not detector.action.ends for detector in options.detectors)
-        self.lag = 0 if self.acts or devices.is_synchronous(model.device) else 1
+        self.asks = any(detector.cues for detector in watching)
+        self.lag = 0 if self.acts or self.asks or devices.is_synchronous(model.device) else 1
         config = model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self._kv_heads: int = heads
@@ -132,6 +134,8 @@ class DecodeLoop:
             batch.bill(landed_at - started)
         self._take(batch, result, newcomers)
         batch.unbilled += time.perf_counter() - landed_at
+        if self.asks:
+            self._ask(batch, result.rows)  # who is not asked pays nothing for it
         if self.callbacks.step is not None:
             self.callbacks.step(self.tokens_done)
 
@@ -238,7 +242,9 @@ class DecodeLoop:
     def _step(self, batch: Batch, uniforms: Sequence[float]) -> tuple[Tensor, Tensor]:
         """As `_choose`, behind every row's newest token: in the step's graph where that can be."""
         for place in batch.cache.outgrown:
-            self._read_again(batch, batch.rows[place], int(batch.cache.seen[place]), beyond=True)
+            row = batch.rows[place]
+            ids = [*row.prompt_ids, *row.new_ids][: int(batch.cache.seen[place])]
+            self._read_again(batch.cache, place, len(row.prompt_ids), ids, beyond=True)
         if self._in_graphs and self.step is not None and self.step.follows(batch.cache):
             if batch.chooser is None:
                 batch.chooser = Chooser(
@@ -283,14 +289,15 @@ class DecodeLoop:
             self.step = None
             return None
 
-    def _read_again(self, batch: Batch, row: Lane, tokens: int, beyond: bool) -> None:
-        """Read a row's first tokens anew, as a text on one side of the model's switch."""
-        ids = torch.tensor([[*row.prompt_ids, *row.new_ids][:tokens]], device=self.model.device)
-        cache = batch.cache.new(prompts=[len(row.prompt_ids)], beyond=beyond)
-        self._forward(
-            cache, input_ids=ids, position_ids=torch.arange(tokens, device=ids.device)[None]
-        )
-        batch.cache.replace_rows([row.place], cache)
+    def _read_again(
+        self, cache: AttentionCache, place: int, prompt: int, tokens: Sequence[int], beyond: bool
+    ) -> None:
+        """Read a row's tokens anew, as a text on one side of the model's switch."""
+        ids = torch.tensor([tokens], device=self.model.device)
+        fresh = cache.new(prompts=[prompt], beyond=beyond)
+        positions = torch.arange(len(tokens), device=ids.device)
+        self._forward(fresh, input_ids=ids, position_ids=positions[None])
+        cache.replace_rows([place], fresh)
 
     def _forward(self, cache: AttentionCache, **inputs: Tensor) -> Tensor:
         self.hidden.here_only()  # a stream may be drawn from one thread and then from another
@@ -300,6 +307,20 @@ class DecodeLoop:
     def _check(self, batch: Batch, rows: Sequence[Lane]) -> None:
         for row, totals in zip(rows, batch.ledger.read([row.place for row in rows]), strict=True):
             row.check(totals, batch.seconds - row.started_at)
+
+    @torch.inference_mode()
+    def _ask(self, batch: Batch, rows: Sequence[Lane]) -> None:
+        """Answer what watchers ask at the rows' newest tokens."""
+        watchers, forks = [], []
+        for row in rows:
+            for watcher, fork in row.forks():
+                watchers.append(watcher)
+                forks.append(fork)
+        if forks:
+            table, eos = self.shared.table, self.shared.eos
+            got = replies(batch.cache, forks, table, eos, self._forward, self._read_again)
+            for watcher, reply in zip(watchers, got, strict=True):
+                watcher.hear(reply)
 
     # What follows a verdict
 
@@ -326,7 +347,8 @@ class DecodeLoop:
         if state < len(row.new_ids):
             tokens, switch = len(row.prompt_ids) + state - 1, batch.cache.session.anatomy.switch
             if batch.cache.rewindable and switch is not None and tokens <= switch:
-                self._read_again(batch, row, tokens, beyond=False)
+                prompt, ids = len(row.prompt_ids), [*row.prompt_ids, *row.new_ids][:tokens]
+                self._read_again(batch.cache, row.place, prompt, ids, beyond=False)
             elif batch.cache.rewindable:
                 batch.cache.rewind(row.place, tokens)
             else:

@@ -15,6 +15,7 @@ from lil.detectors.base.actions import Stop as Stop
 from lil.detectors.base.actions import action as action
 from lil.detectors.base.actions import cue_ids as cue_ids
 from lil.detectors.base.actions import cues_of as cues_of
+from lil.detectors.base.asking import asked as asked
 from lil.detectors.base.base import Detector as Detector
 from lil.detectors.base.base import Verdict as Verdict
 from lil.detectors.base.base import Watcher as Watcher
@@ -23,6 +24,7 @@ from lil.detectors.base.region import RegionTracker as RegionTracker
 from lil.detectors.base.region import ends_thinking as ends_thinking
 from lil.detectors.base.region import is_answering as is_answering
 from lil.detectors.base.replay import replay as replay
+from lil.detectors.base.replay import replayed as replayed
 from lil.detectors.base.replay import require_stop as require_stop
 from lil.detectors.base.replay import watch_trace as watch_trace
 from lil.detectors.base.specs import CALIBRATED as CALIBRATED

@@ -7,15 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from attention.errors import InvalidValue, check_number
+from lil.chopper.chunks import ends_sentence
 from lil.detectors.base.base import Verdict
 from lil.detectors.base.signals import SignalDetector, SignalWatcher
 
 if TYPE_CHECKING:
     from lil.hidden_states import Reading
-
-# What may stand behind a sentence in the token that ends it, and what ends one.
-_BEHIND = b" \t\"')]}*`"
-_ENDS = (b".", b"!", b"?", b"\n")
 
 
 @dataclass(frozen=True)
@@ -73,11 +70,6 @@ class Margin(SignalDetector):
 
     def watch(self, prompt: bytes = b"") -> Margins:
         return Margins(self, prompt)
-
-
-def ends_sentence(piece: bytes) -> bool:
-    """Whether a token with these bytes ends a sentence."""
-    return piece.rstrip(_BEHIND).endswith(_ENDS)
 
 
 class Margins(SignalWatcher[Margin]):

@@ -44,7 +44,7 @@ class Words:
         """The tokens that a detector's action gives the model to go on from, by their text."""
         cue, _ = detector.action.gives
         if cue not in self._cues:
-            self._cues[cue] = cues_of(detector.action, self._tokenizer, self.table)
+            self._cues[cue] = cues_of(cue, self._tokenizer, self.table)
         return self._cues[cue]
 
     def check(self, detectors: Sequence[Detector]) -> None:

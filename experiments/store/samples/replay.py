@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.grid.identity import digest
 from experiments.grid.plan import PlannedProblem, Run
@@ -25,7 +25,8 @@ from experiments.store.files.records import Record
 from experiments.store.samples.repetition import exact, loops, repeats, tolerant
 from experiments.store.samples.sample import Sample, Shorter
 from experiments.store.store import Store
-from lil import Detector, Meter, Trace, Verdict, replay
+from lil import Detector, Meter, Trace, Verdict, Watcher
+from lil.detectors import asked, replayed
 
 
 def samples_of(
@@ -55,12 +56,15 @@ def samples_of(
     yield plain
     for label, detector in detectors:
         sample = replace(blank(run, penalty), detector=label, action=detector.action.name)
-        verdict = verdict_on(trace, detector, cap)
+        watcher = _watched(trace, detector, cap)
+        verdict, spent = watcher.verdict, asked(watcher.seen())
         if verdict is None:
             same = replace(plain, detector=sample.detector, action=sample.action)
+            same = _with_questions(same, spent)
             yield _untimed(same) if continues_after_verdict(detector) else same
         elif not continues_after_verdict(detector):
             stopped = judge(sample, run.problem, record, trace, verdict.token, verdict)
+            stopped = _with_questions(stopped, spent)
             yield _with_waste_left(stopped, plain, verdict)
         else:
             later = acted_record(store, Firing(run, record, cap, detector, verdict))
@@ -128,6 +132,17 @@ def _with_waste_left(sample: Sample, plain: Sample, verdict: Verdict) -> Sample:
     return replace(sample, wasted_loop=loop, wasted_tail=tail)
 
 
+def _with_questions(sample: Sample, spent: Mapping[str, float]) -> Sample:
+    """With what a detector's questions cost; the trace alone has none of it."""
+    tokens, keys, seconds = int(spent["tokens"]), sample.keys_read, sample.decode_sec
+    return replace(
+        sample,
+        asked_tokens=tokens,
+        keys_read=None if keys is None else keys + spent["keys"],
+        decode_sec=None if seconds is None else seconds + spent["seconds"],
+    )
+
+
 def _failed(sample: Sample, record: Record) -> Sample:
     return replace(sample, status=record.meta["status"], message=record.meta["message"])
 
@@ -145,6 +160,7 @@ def _acted(
         return _failed(sample, record)
     trace = record.trace()
     whole = _untimed(measured(sample, problem, record, trace, trace.tokens, scorers=scorers))
+    whole = _with_questions(whole, asked(trace.signals))
     stopped = trace.finish == verdict.detector
     return replace(whole, status="stopped" if stopped else whole.status, stopped_at=verdict.step)
 
@@ -277,9 +293,14 @@ def continues_after_verdict(detector: Detector) -> bool:
 
 def verdict_on(trace: Trace, detector: Detector, cap: int) -> Verdict | None:
     """The verdict on a plain trace, whatever follows it."""
+    return _watched(trace, detector, cap).verdict
+
+
+def _watched(trace: Trace, detector: Detector, cap: int) -> Watcher[Any]:
+    """Its watcher, at its verdict or the end."""
     if continues_after_verdict(detector):
         detector = replace(detector, on_stop="stop")
-    return replay(trace, detector, max_tokens=cap)
+    return replayed(trace, detector, max_tokens=cap)
 
 
 class Firing(NamedTuple):

@@ -73,6 +73,7 @@ class Sample:
     looping: bool | None = None  # some 30 tokens in a row stand at 20 places or more
     reused_tokens: int = 0
     dropped_tokens: int = 0  # decoded and chopped off again: paid for, not in the output
+    asked_tokens: int = 0  # read and decoded for what a detector asked: paid for as well
     sweep: str | None = None  # that decoded it
     batch_size: int | None = None  # rows decoded together
     workers: int = 1  # that decoded at the same time, and may have shared a machine
@@ -90,8 +91,9 @@ class Sample:
 
     @property
     def paid_tokens(self) -> int | None:
-        """Tokens that were decoded, even if a detector dropped them."""
-        return None if self.tokens is None else self.tokens + self.dropped_tokens
+        """Tokens that were decoded, even if a detector dropped them, or asked for them."""
+        spent = self.dropped_tokens + self.asked_tokens
+        return None if self.tokens is None else self.tokens + spent
 
     @property
     def run(self) -> tuple[object, ...]:

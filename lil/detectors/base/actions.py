@@ -224,22 +224,18 @@ def action(value: OnStop) -> Action:
     return kind(**params)
 
 
-def cues_of(what: Action, tokenizer: Any, table: Sequence[bytes]) -> dict[str, list[int]]:
-    """Token ids of an action's cue, and of it with every other end of thinking that has tokens."""
-    cue, own = what.gives[0], own_marks(tokenizer)
-    cues = {cue: cue_ids(what, tokenizer, table)}
+def cues_of(cue: str, tokenizer: Any, table: Sequence[bytes]) -> dict[str, list[int]]:
+    """Token ids of a cue, and of it with every other end of thinking that has tokens."""
+    own = own_marks(tokenizer)
+    cues = {cue: cue_ids(cue, tokenizer, table)}
     for other in {closing(cue, marks, own) for marks in (None, *KNOWN, *own)} - {cue}:
         with contextlib.suppress(InvalidValue):  # a model without them opens no such thinking
-            cues[other] = _ids(other, tokenizer, table)
+            cues[other] = cue_ids(other, tokenizer, table)
     return cues
 
 
-def cue_ids(what: Action, tokenizer: Any, table: Sequence[bytes]) -> list[int]:
-    """Token ids of an action's cue, none where it gives none."""
-    return _ids(what.gives[0], tokenizer, table)
-
-
-def _ids(cue: str, tokenizer: Any, table: Sequence[bytes]) -> list[int]:
+def cue_ids(cue: str, tokenizer: Any, table: Sequence[bytes]) -> list[int]:
+    """Token ids of a cue, none of none; words that the tokenizer lacks are refused."""
     if not cue:
         return []
     ids: list[int] = tokenizer(cue, add_special_tokens=False)["input_ids"]

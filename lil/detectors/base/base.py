@@ -25,6 +25,7 @@ from lil.thinking import LAST
 from lil.trace import Signal
 
 if TYPE_CHECKING:
+    from lil.detectors.base.asking import AskingWatcher
     from lil.hidden_states import Reading
 
 _GREATER, _BRACKET = LAST
@@ -169,6 +170,11 @@ class Detector(ABC):
         """Tokens, by their bytes, whose margins below the best token are read."""
         return frozenset()
 
+    @property
+    def cues(self) -> frozenset[str]:
+        """What the model reads before the answers that watchers ask for."""
+        return frozenset()
+
     def quiet(self) -> Self:
         """The detector that makes the same signals and never fires."""
         return self
@@ -279,6 +285,10 @@ class Watcher(ABC, Generic[D]):
 
     def see(self, reading: Reading) -> None:
         """What the model computed at the newest token."""
+
+    def asking(self) -> Sequence[AskingWatcher]:
+        """The watchers, of it or its parts, that ask for an answer at the newest token."""
+        return ()
 
     def seen(self) -> Mapping[str, Signal]:
         """The signals so far, by name."""

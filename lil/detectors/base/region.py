@@ -38,7 +38,8 @@ class RegionTracker:
         #: The newest tokens; whoever adds one that may end a mark calls `look`.
         self.newest: deque[bytes] = deque(maxlen=_NEWEST)
         state = state_of(prompt.decode(errors="replace"))
-        self._ended = prompt.rstrip().endswith(_ENDS)
+        #: Whether the thinking has ended.
+        self.ended = prompt.rstrip().endswith(_ENDS)
         # What ends the thinking: where nothing has opened it, any mark that does.
         self._end = _ENDS if state.opened is None else (state.opened.end.encode(),)
         self.thinking = state.opened is not None
@@ -46,17 +47,17 @@ class RegionTracker:
 
     def _settle(self) -> None:
         #: Whether nothing that follows is watched.
-        self.over = self._ended and self._region != "output"
+        self.over = self.ended and self._region != "output"
         #: Whether the newest token is watched.
         self.counts = self.thinking if self._region == "thinking" else not self.over
 
     def look(self) -> bool:
         """Look for a mark that the newest token ended; whether nothing more is watched."""
-        if self._ended:
+        if self.ended:
             return self.over
         text = b"".join(self.newest)
         if any(end in text for end in self._end):
-            self._ended, self.thinking = True, False
+            self.ended, self.thinking = True, False
         elif not self.thinking:
             opened = next((mark for mark in _OPENS if mark in text), None)
             if opened is not None:

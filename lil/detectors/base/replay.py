@@ -25,6 +25,11 @@ def replay(trace: Trace, detector: Detector, max_tokens: int | None = None) -> V
         InvalidValue: the trace was acted upon, so that it is no longer what a detector would have
             seen; the detector's action goes on after a verdict; or the trace lacks its signals.
     """
+    return replayed(trace, detector, max_tokens).verdict
+
+
+def replayed(trace: Trace, detector: Detector, max_tokens: int | None = None) -> Watcher[Any]:
+    """The watcher that `replay` asks, with what it saw: what its questions cost, for `asked`."""
     if trace.action is not None or trace.dropped:
         raise InvalidValue("trace", "one that was cut and went on", "a trace decoded to its end")
     seen = trace.text_pieces
@@ -32,7 +37,9 @@ def replay(trace: Trace, detector: Detector, max_tokens: int | None = None) -> V
         seen = seen[:-1]
     if max_tokens is not None:
         seen = seen[: max(0, max_tokens - 1)]
-    return watch_trace(trace, detector).update(seen)
+    watcher = watch_trace(trace, detector)
+    watcher.update(seen)
+    return watcher
 
 
 def watch_trace(trace: Trace, detector: Detector) -> Watcher[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from attention.errors import InvalidValue
 from lil.detectors.base.base import Detector, Verdict, Watcher
@@ -52,7 +52,7 @@ class SignalWatcher(Watcher[D]):
         """Whether the newest token's number is wanted."""
 
     @abstractmethod
-    def number(self, reading: Reading) -> float:
+    def number(self, reading: Any) -> float:
         """What the model computed, as one number."""
 
     @abstractmethod

@@ -14,6 +14,7 @@ from lil.detectors.base.specs import build, part_specs, to_spec
 from lil.trace import Signal
 
 if TYPE_CHECKING:
+    from lil.detectors.base.asking import AskingWatcher
     from lil.hidden_states import Reading
 
 #: Parts of a detector: `a+b(c=1)`, or names, mappings of `name` and parameters, and detectors.
@@ -75,6 +76,10 @@ class Combination(Detector):
     def compared(self) -> frozenset[bytes]:
         return frozenset[bytes]().union(*(part.compared for part in self.detectors))
 
+    @property
+    def cues(self) -> frozenset[str]:
+        return frozenset[str]().union(*(part.cues for part in self.detectors))
+
     def quiet(self) -> Self:
         """One of the parts that make signals, and none of these fires."""
         parts = [part.quiet() for part in self.detectors if part.signals]
@@ -127,6 +132,9 @@ class PartWatchers(Watcher[Combination]):
         for watcher in self._waiting():
             if watcher.wants:
                 watcher.see(reading)
+
+    def asking(self) -> Sequence[AskingWatcher]:
+        return [asking for watcher in self._waiting() for asking in watcher.asking()]
 
     def seen(self) -> Mapping[str, Signal]:
         """The signals of all parts; of the same one, the longest."""

@@ -1,0 +1,49 @@
+"""Confidence: the model would answer now, and is sure of every token of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attention.errors import check_share
+from lil.detectors.base.asking import Asking, Reply
+
+
+@dataclass(frozen=True)
+class Confidence(Asking):
+    """Stops where the model is confident of a trial answer.
+
+    DEER (Yang et al., arXiv 2504.15895). The confidence is the geometric mean of the largest
+    probability at each of the answer's tokens, before penalties and temperature; above `above` the
+    generation stops before the word at which it asked.
+
+    Where we differ from the paper: the token that ends the answer counts as well; the default is to
+    stop, and `on_stop="answer"` goes on to the answer.
+
+    Args:
+        above: confidence that is enough; 1 never is.
+        cue, at, words, tokens: what is asked and where, see `Asking`.
+        on_stop: what follows; not `regenerate`.
+
+    Raises:
+        InvalidValue: a value outside its range, an empty cue, unknown action, or `regenerate`.
+    """
+
+    above: float = 0.95
+
+    name: ClassVar[str] = "confidence"
+    ladder = ("above", (0.9999, 0.999, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5))
+    never: ClassVar[float] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share("above", self.above)
+
+    def number(self, reply: Reply) -> float:
+        return math.exp(math.fsum(reply.best) / len(reply.best))
+
+    def evidence(self, numbers: Sequence[float]) -> dict[str, float] | None:
+        enough = numbers[-1] > self.above
+        return {"confidence": numbers[-1], "above": self.above} if enough else None

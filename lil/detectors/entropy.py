@@ -1,0 +1,70 @@
+"""Entropy: what the model would say behind its thinking is settled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attention.errors import check_choice, check_int, check_number
+from lil.detectors.base.asking import Asking, Reply
+
+
+@dataclass(frozen=True)
+class Entropy(Asking):
+    """Stops where the entropy of a trial answer no longer changes, or is low.
+
+    EAT (Wang et al., arXiv 2509.26522): the entropy x, in nats, of the token behind the end of
+    thinking, at the end of each chunk. A moving mean m is at first x, then (1 - alpha) m + alpha x;
+    a variance v is at first 0, then (1 - alpha) v + alpha (x - m)^2 with the new m. From the
+    `least`-th number on the generation stops where v < `below`; with `measure="mean"`, where m is.
+
+    The latter, with alpha and `least` 1, is the rule of HALT-CoT and UnCert-CoT (Zhu et al., arXiv
+    2503.15341). Of an answer of several tokens x is the mean.
+
+    Where we differ from the papers: the token that ends an answer counts as well; the default is to
+    stop, and `on_stop="answer"` goes on to the answer.
+
+    Args:
+        measure: "variance" or "mean".
+        below: what is low enough, in nats, or their square; 0 never is.
+        alpha: share of the newest number, above 0 and at most 1.
+        least: numbers before a verdict; EAT's code waits for 4 / alpha.
+        cue, at, words, tokens: what is asked and where, see `Asking`.
+        on_stop: what follows; not `regenerate`.
+
+    Raises:
+        InvalidValue: a value outside its range, an empty cue, unknown action, or `regenerate`.
+    """
+
+    cue: str = "</think>\n"
+    at: str | int = "chunk"
+    tokens: int = 1
+    measure: str = "variance"
+    below: float = 1e-4
+    alpha: float = 0.2
+    least: int = 20
+
+    name: ClassVar[str] = "entropy"
+    ladder = ("below", (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0))
+    never: ClassVar[float] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("measure", self.measure, ("variance", "mean"))
+        check_number("below", self.below, "a number of at least 0", least=0)
+        check_number("alpha", self.alpha, "a number above 0, at most 1", above=0, most=1)
+        check_int("least", self.least, 1)
+
+    def number(self, reply: Reply) -> float:
+        return math.fsum(reply.entropies) / len(reply.entropies)
+
+    def evidence(self, numbers: Sequence[float]) -> dict[str, float] | None:
+        mean, variance = numbers[0], 0.0
+        for x in numbers[1:]:
+            mean += self.alpha * (x - mean)
+            variance += self.alpha * ((x - mean) ** 2 - variance)
+        found = {"entropy": numbers[-1], "mean": mean, "variance": variance, "asked": len(numbers)}
+        enough = len(numbers) >= self.least and found[self.measure] < self.below
+        return {**found, "below": self.below} if enough else None

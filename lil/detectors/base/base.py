@@ -25,7 +25,6 @@ from lil.thinking import LAST
 from lil.trace import Signal
 
 if TYPE_CHECKING:
-    from lil.detectors.base.asking import AskingWatcher
     from lil.hidden_states import Reading
 
 _GREATER, _BRACKET = LAST
@@ -286,7 +285,7 @@ class Watcher(ABC, Generic[D]):
     def see(self, reading: Reading) -> None:
         """What the model computed at the newest token."""
 
-    def asking(self) -> Sequence[AskingWatcher]:
+    def asking(self) -> Sequence[Any]:
         """The watchers, of it or its parts, that ask for an answer at the newest token."""
         return ()
 

@@ -14,7 +14,6 @@ from lil.detectors.base.specs import build, part_specs, to_spec
 from lil.trace import Signal
 
 if TYPE_CHECKING:
-    from lil.detectors.base.asking import AskingWatcher
     from lil.hidden_states import Reading
 
 #: Parts of a detector: `a+b(c=1)`, or names, mappings of `name` and parameters, and detectors.
@@ -133,7 +132,7 @@ class PartWatchers(Watcher[Combination]):
             if watcher.wants:
                 watcher.see(reading)
 
-    def asking(self) -> Sequence[AskingWatcher]:
+    def asking(self) -> Sequence[Any]:
         return [asking for watcher in self._waiting() for asking in watcher.asking()]
 
     def seen(self) -> Mapping[str, Signal]:

@@ -26,6 +26,7 @@ NOUNS = {
     "run": "one configuration; prints the text of a few samples as they stream",
     "replay": "detectors over stored traces with other parameters, no decoding",
     "calibrate": "a detector's setting with a promise about false stops, from stored traces",
+    "board": "every way of stopping over stored traces, at the same loss of answers",
     "report": "tables, figures and an HTML page again from a store; CSV and Parquet",
     "show": "one stored run: text, answer, cap, costs, where detectors fired",
     "why": "why a sparse text departs from full attention's: keys not read, and put back",

@@ -20,6 +20,7 @@ from experiments.report.page.page import NAME, PageFile, write
 from experiments.report.report import Report, make_report
 from experiments.store import manifest
 from experiments.store.files.filesystem import require_writable
+from experiments.store.samples.sample import Sample, is_usable
 from experiments.store.study import Study
 from lil import Detector
 
@@ -69,10 +70,27 @@ def check_outputs(args: argparse.Namespace) -> None:
         require_writable(Path(args.figures), "figures")
 
 
+def complete_samples(study: Study, detectors: Sequence[Detector]) -> list[Sample]:
+    """The samples under no detector and each of these; refused where runs failed or are missing."""
+    samples = _samples(study, detectors)
+    plain = (s for s in samples if s.detector == "none" and s.role != "null")
+    if missing := sum(not is_usable(sample) for sample in plain):
+        allowed = (
+            f"one with all runs of its sweep: {missing} failed or are not there, and those are the "
+            "longest; the sweep's own command decodes them"
+        )
+        raise InvalidValue("store", str(study.folder), allowed)
+    return samples
+
+
+def _samples(study: Study, detectors: Sequence[Detector]) -> list[Sample]:
+    with bar("replaying", len(study.plan)) as advance:
+        return study.samples(detectors, advance)
+
+
 def report_of(study: Study, detectors: Sequence[Detector]) -> Report:
     """The report of a study under no detector and each of these; what is missing is printed."""
-    with bar("replaying", len(study.plan)) as advance:
-        samples = study.samples(detectors, advance)
+    samples = _samples(study, detectors)
     warned = [str(line) for sweep in study.sweeps for line in sweep.values.get("notices", ())]
     report = make_report(samples, study.config, [*warned, *study.warnings])
     if report.missing:

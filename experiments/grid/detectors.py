@@ -107,6 +107,26 @@ def combined(specs: Sequence[Spec], choices: Choices) -> list[Spec]:
     return every
 
 
+def steps_of(spec: Spec, choices: Choices) -> list[Spec]:
+    """The detector with each value of the parameter that is tried, the most cautious first."""
+    if spec.action or spec.is_file:
+        raise InvalidValue("detector", str(spec), "a name, or with parameters: NAME(A=1)")
+    kind = DETECTORS.find(spec.name)
+    for other in choices.keys() - {spec.name}:
+        key, allowed = next(iter(choices[other])), f"a parameter of {spec.name}"
+        raise InvalidValue("--set", f"{other}.{key}", allowed, [f"{spec.name}.{key}"])
+    typed = choices.get(spec.name, {})
+    if len(typed) > 1:
+        allowed = f"values of one parameter; others in brackets: {spec.name}(PARAMETER=VALUE)"
+        raise InvalidValue("--set", ", ".join(typed), allowed)
+    parameter, values = next(iter(typed.items()), kind.steps())
+    if not values:
+        allowed = f"--set {spec.name}.PARAMETER=VALUE,... with the settings to try: "
+        raise InvalidValue("detector", spec.name, f"{allowed}{spec.name} has none")
+    every = (merge(spec.params, {parameter: value}, kind.aliases) for value in values)
+    return [Spec(spec.name, own, "stop") for own in every]
+
+
 def _require_distinct(name: str, parameters: Mapping[str, Sequence[Any]]) -> None:
     """Refuse values of two parameters of a detector that say the same."""
     for group in DETECTORS.find(name).aliases:

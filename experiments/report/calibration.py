@@ -14,7 +14,7 @@ import dataclasses
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +31,19 @@ Traces = Mapping[Problem, Sequence[tuple[Sample, Sequence[Sample]]]]
 
 
 @dataclass(frozen=True)
+class Loss:
+    """What a promise bounds: the traces that count, and what is not to happen to one of them."""
+
+    counts: Callable[[Sample], bool]
+    happens: Callable[[Sample], bool]
+
+
+@dataclass(frozen=True)
 class Clean:
-    """The traces of one problem that should not be stopped, and how many each setting stops."""
+    """The traces of one problem that should not be stopped, and how many each setting stops.
+
+    Of another loss than `FALSE_STOPS`: the traces that count, and those to which it happens.
+    """
 
     problem: str
     traces: int
@@ -117,14 +128,14 @@ def false_stops(clean: Sequence[Clean], setting: int) -> FalseStops:
 class Split:
     """The traces of some of the problems, under settings of these names."""
 
-    def __init__(self, traces: Traces, names: Sequence[str]) -> None:
+    def __init__(self, traces: Traces, names: Sequence[str], loss: Loss) -> None:
         self.names = names
         self.all = [pair for pairs in traces.values() for pair in pairs]
         self.clean = []
         for key, pairs in traces.items():
-            if clean := [stopped for plain, stopped in pairs if _is_clean(plain)]:
-                fired = [[sample.stopped_at is not None for sample in part] for part in clean]
-                counts = tuple(map(sum, zip(*fired, strict=True)))
+            if clean := [stopped for plain, stopped in pairs if loss.counts(plain)]:
+                happened = [[loss.happens(sample) for sample in part] for part in clean]
+                counts = tuple(map(sum, zip(*happened, strict=True)))
                 self.clean.append(Clean("/".join(key), len(clean), counts))
 
     def false_stops(self, at: int) -> FalseStops:
@@ -156,16 +167,18 @@ def traces_by_problem(samples: Sequence[Sample], names: Sequence[str]) -> Traces
     traces: dict[Problem, list[tuple[Sample, list[Sample]]]] = defaultdict(list)
     for run, sample in plain.items():
         if sample.tokens is not None:
+            if not under[run].keys() >= {*names}:
+                continue  # its method cannot do what follows the verdict
             stopped = [under[run][name] for name in names]
             traces[sample.dataset, sample.item_id].append((sample, stopped))
     return traces
 
 
-def split(traces: Traces, seed: int) -> tuple[Traces, Traces]:
-    """Two halves of every data set's problems; those with a clean trace separately."""
+def split(traces: Traces, seed: int, loss: Loss) -> tuple[Traces, Traces]:
+    """Two halves of every data set's problems; those with a trace that counts separately."""
     kinds: dict[str, list[Problem]] = defaultdict(list)
     for key, pairs in traces.items():
-        kinds[f"{key[0]}/{any(_is_clean(plain) for plain, _ in pairs)}"].append(key)
+        kinds[f"{key[0]}/{any(loss.counts(plain) for plain, _ in pairs)}"].append(key)
     first: set[Problem] = set()
     for kind, keys in kinds.items():
         drawn = {key: hashlib.sha256(f"{seed}/{kind}/{key[1]}".encode()).digest() for key in keys}
@@ -179,6 +192,13 @@ def split(traces: Traces, seed: int) -> tuple[Traces, Traces]:
 def _is_clean(sample: Sample) -> bool:
     full = sample.backend == "full" and sample.penalty == "none"
     return sample.status == "ok" and (full or sample.correct is True)
+
+
+#: A trace that should end by itself is stopped.
+FALSE_STOPS = Loss(_is_clean, lambda sample: sample.stopped_at is not None)
+
+#: The right answer of a trace is no longer there.
+LOST_ANSWERS = Loss(lambda sample: sample.correct is True, lambda sample: not sample.correct)
 
 
 def _saved(counts: Sequence[tuple[int | None, int | None]]) -> float | None:

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
+from experiments.report.board import Board, BoardRow, subject
 from experiments.report.charts import NONE_SOLVED, Chart, ChartSet, Panel, Series, Style
 from experiments.report.names import series, short_names
 from experiments.report.row import ReportRow, dataset_order
@@ -222,6 +223,50 @@ def _draw_scatter(axis: Any, panel: Panel) -> None:
             if total.low is not None and total.high is not None:
                 axis.vlines(total.x, total.low, total.high, color=colour, linewidth=1.1)
     axis.margins(0.1)
+
+
+# ---------------------------------------------------------------- board
+
+
+_BARS = "bars: 95% intervals, problems resampled"
+
+
+def draw_board(board: Board, rate: float, stem: Path) -> list[Path]:
+    """Write the board as one figure, a panel a group and a line a detector; PNG before SVG."""
+    heights = [len(rows) + 2.0 for rows in board.values()]  # with a title and an axis
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(6.4, 0.3 * sum(heights)), layout="constrained")
+        FigureCanvasAgg(figure)
+        panels = figure.subplots(len(heights), 1, squeeze=False, sharex=True, height_ratios=heights)
+        for (axis,), (group, rows) in zip(panels, board.items(), strict=True):
+            axis.set_title(subject(group, board))
+            _draw_rows(axis, rows)
+        panels[-1][0].set_xlabel("spared")
+        tokens = Line2D([], [], color=_COLOURS[0], marker="o", label="tokens")
+        keys = Line2D([], [], color=_COLOURS[5], marker="|", linestyle="none", label="keys")
+        proved = f"proved on half of the problems to lose less than {100 * rate:.3g}% of answers"
+        notes = [f"each at the most eager setting {proved}", "shown on the other half", _BARS]
+        _finish(figure, "What is spared at the same loss", [tokens, keys], notes)
+        return _save(figure, stem)
+
+
+def _draw_rows(axis: Any, rows: Sequence[BoardRow]) -> None:
+    axis.set_yticks(range(len(rows)), [row.label for row in rows])
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+    axis.axvline(0, color=_FULL, linewidth=0.8, zorder=1)
+    axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    for at, row in enumerate(rows):
+        words = "no setting"
+        if (effect := row.effect) is not None:
+            tokens, change = effect.stopped.tokens, effect.stopped.change
+            words = f"{change.lost} of {effect.stopped.solved} lost, {change.gained} gained"
+            colour = _FULL if row.problems is None else _COLOURS[0]
+            axis.plot([tokens.estimate], [at], "o", color=colour, zorder=3)
+            axis.plot([effect.keys.estimate], [at], "|", color=_COLOURS[5], markersize=9)
+            if tokens.low is not None and tokens.high is not None:
+                axis.hlines(at, tokens.low, tokens.high, color=colour)
+        beside = axis.get_yaxis_transform()
+        axis.text(1.02, at, words, transform=beside, va="center", fontsize=_FOOT)
 
 
 # ---------------------------------------------------------------- curves

@@ -170,8 +170,8 @@ def cost_ratio(pairs: Pairs, bootstrap: Bootstrap) -> Ratio:
     return Ratio(ratio.estimate, ratio.low, ratio.high, p=p, differs=len(differing))
 
 
-def spared(pairs: Pairs, count: Callable[[Sample], int | None], bootstrap: Bootstrap) -> Interval:
-    """The share of the second side's tokens that the first spares, problems resampled."""
+def spared(pairs: Pairs, count: Callable[[Sample], float | None], bootstrap: Bootstrap) -> Interval:
+    """The share of the second side's tokens, or keys, that the first spares, problems resampled."""
     counts = ((problem_of(left), count(left), count(right)) for left, right in pairs)
     known = ((problem, a, b) for problem, a, b in counts if a is not None and b is not None)
     return bootstrap.ratio(sums_by_problem(known)).rest

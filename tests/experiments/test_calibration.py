@@ -12,6 +12,7 @@ from scipy.stats import binomtest
 from synthetic_samples import sample
 
 from experiments.report.calibration import (
+    FALSE_STOPS,
     Clean,
     choose_setting,
     false_stops,
@@ -84,12 +85,12 @@ def test_the_search_ends_at_the_first_that_fails() -> None:
 def test_splits_share_no_problem_and_depend_on_the_seed() -> None:
     traces = {("easy", str(i)): [(sample(i), [])] for i in range(31)}
     traces |= {("hard", str(i)): [(sample(i, dataset="hard"), [])] for i in range(8)}
-    first, second = split(traces, 0)
+    first, second = split(traces, 0, FALSE_STOPS)
     assert {**first, **second}.keys() == traces.keys()
     assert len(first) + len(second) == 39
     assert sum(dataset == "hard" for dataset, _ in first) == 4
-    assert split(dict(reversed(traces.items())), 0)[0].keys() == first.keys()
-    assert split(traces, 1)[0].keys() != first.keys()
+    assert split(dict(reversed(traces.items())), 0, FALSE_STOPS)[0].keys() == first.keys()
+    assert split(traces, 1, FALSE_STOPS)[0].keys() != first.keys()
 
 
 RATES = np.array([0.01, 0.02, 0.03, 0.045, 0.055, 0.07, 0.09, 0.2])

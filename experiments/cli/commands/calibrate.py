@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attention.errors import InvalidValue, check_number
-from attention.spec import Spec, merge
 from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser
-from experiments.cli.reporting import report_of
+from experiments.cli.reporting import complete_samples
 from experiments.cli.stores import (
     add_load_flag,
     add_set_flag,
@@ -20,8 +19,9 @@ from experiments.cli.stores import (
     require_notes,
     to_load,
 )
-from experiments.grid.detectors import Choices, detectors_like, labels, typed_choices
+from experiments.grid.detectors import detectors_like, labels, steps_of, typed_choices
 from experiments.report.calibration import (
+    FALSE_STOPS,
     Split,
     choose_setting,
     min_problems,
@@ -31,7 +31,6 @@ from experiments.report.calibration import (
 from experiments.report.exports import check_file
 from experiments.store import manifest
 from experiments.store.files.filesystem import write_atomically
-from experiments.store.samples.sample import is_usable
 from lil.detectors import CALIBRATED, DETECTORS, to_spec
 
 EXAMPLES = """\
@@ -65,7 +64,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     check_number("rate", args.rate, "a number above 0 and below 1", above=0, below=1)
     if args.out is not None:
         check_file("out", args.out)
-    specs = _settings(DETECTORS.spec(args.detector), typed_choices(args.set))
+    specs = steps_of(DETECTORS.spec(args.detector), typed_choices(args.set))
     study = open_store(Path(args.store), to_load(args.load, specs))
     models = sorted({configuration.model for configuration in study.plan.configurations})
     if args.model not in models and (args.model or len(models) > 1):
@@ -76,16 +75,11 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         raise InvalidValue("--set", ", ".join(args.set), "settings that differ")
     require_notes(settings[0], study)
     names = labels(settings)
-    samples = [s for s in report_of(study, settings).samples if s.model == model]
-    plain = (s for s in samples if s.detector == "none" and s.role != "null")
-    if missing := sum(not is_usable(sample) for sample in plain):
-        allowed = (
-            f"one with all runs of its sweep: {missing} failed or are not there, and those are the "
-            "longest; the sweep's own command decodes them"
-        )
-        raise InvalidValue("store", str(args.store), allowed)
+    samples = [s for s in complete_samples(study, settings) if s.model == model]
     traces = traces_by_problem(samples, names)
-    first, second = (Split(part, names) for part in split(traces, args.seed))
+    first, second = (
+        Split(part, names, FALSE_STOPS) for part in split(traces, args.seed, FALSE_STOPS)
+    )
     at = choose_setting(first.clean, len(settings), args.rate)
     rows = [_cells(place, first, second, at) for place in range(len(names))]
     columns = ("setting", "problems", "rate", "at most", "saved", "loops", "tails", "other half")
@@ -122,26 +116,6 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         for place, name in enumerate(names)
     ]
     return Done(about | {"settings": every})
-
-
-def _settings(spec: Spec, choices: Choices) -> list[Spec]:
-    """The detector with each value of the parameter that is tried, the most cautious first."""
-    if spec.action or spec.is_file:
-        raise InvalidValue("detector", str(spec), "a name, or with parameters: NAME(A=1)")
-    kind = DETECTORS.find(spec.name)
-    for other in choices.keys() - {spec.name}:
-        key, allowed = next(iter(choices[other])), f"a parameter of {spec.name}"
-        raise InvalidValue("--set", f"{other}.{key}", allowed, [f"{spec.name}.{key}"])
-    typed = choices.get(spec.name, {})
-    if len(typed) > 1:
-        allowed = f"values of one parameter; others in brackets: {spec.name}(PARAMETER=VALUE)"
-        raise InvalidValue("--set", ", ".join(typed), allowed)
-    parameter, values = next(iter(typed.items()), kind.steps())
-    if not values:
-        allowed = f"--set {spec.name}.PARAMETER=VALUE,... with the settings to try: "
-        raise InvalidValue("detector", spec.name, f"{allowed}{spec.name} has none")
-    every = (merge(spec.params, {parameter: value}, kind.aliases) for value in values)
-    return [Spec(spec.name, own, "stop") for own in every]
 
 
 def _refused(rate: float, half: Split, cautious: str) -> InvalidValue:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from experiments.report.names import capital, detector_name, series
 from experiments.report.report import DetectorPool
 from experiments.report.row import ReportRow, by_penalty, dataset_order
-from experiments.report.statistics import Interval
 from experiments.report.tables.grid import (
     Grid,
     Line,
     TableCell,
     incomplete,
+    net,
     number,
     percent,
     points,
@@ -136,13 +136,6 @@ def _pool_cells(pool: DetectorPool) -> tuple[TableCell, ...]:
     answers = [TableCell()] * 4  # dashes where none was judged
     if pool.cells:
         losing = TableCell(str(len(pool.losing)), bold=bool(pool.losing))
-        answers = [number(change.lost), number(change.gained), _net(change), losing]
+        answers = [number(change.lost), number(change.gained), net(change), losing]
     full = TableCell(f"{pool.full.stopped} of {pool.full.traces}", f"[{percent(pool.full.high)}]")
     return share(pool.effect.tokens), share(pool.loops), share(pool.tails), *answers, full
-
-
-def _net(net: Interval) -> TableCell:
-    if net.estimate is None or net.low is None or net.high is None:
-        return TableCell(points(net.estimate))
-    interval = f"[{100 * net.low:+.1f}, {100 * net.high:+.1f}]"
-    return TableCell(points(net.estimate), interval, bold=net.low > 0 or net.high < 0)

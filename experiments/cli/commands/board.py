@@ -1,0 +1,143 @@
+"""`lil board`: every way of stopping over stored traces, at the same loss of answers."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from operator import attrgetter
+from pathlib import Path
+
+from attention.errors import InvalidValue, check_number
+from attention.spec import Spec
+from experiments.cli.console import Console
+from experiments.cli.parser import Done, Parser
+from experiments.cli.reporting import complete_samples
+from experiments.cli.stores import (
+    DEFAULT_STORE,
+    add_load_flag,
+    add_scorer_flag,
+    open_stores,
+    require_notes,
+    to_load,
+)
+from experiments.grid.detectors import detectors_like, labels, short, steps_of, typed_detectors
+from experiments.grid.identity import digest
+from experiments.report import figures, tables
+from experiments.report.board import Ladder, Watched, make_board
+from experiments.report.exports import check_file
+from experiments.store import manifest
+from experiments.store.samples.replay import continues_after_verdict
+from experiments.store.study import Study
+from lil import Detector
+from lil.detectors import DETECTORS
+
+EXAMPLES = """\
+examples:
+  lil board lil-out/greedy lil-out/sampled     every detector, a block for each temperature
+  lil board --detector budget,recurrence --rate 0.05 --out board.png
+
+Each detector's settings are tried on one half of the problems, the most cautious first; the last
+that is proved to lose fewer right answers than the rate is shown on the other half. Stopping is
+replayed from the texts. What follows another action, such as budget(tokens=300):answer, has to be
+decoded: it has a row where a store's sweep had it, of the settings that the sweep had.
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Flags of `lil board`."""
+    stores = f"folders of sweeps ({DEFAULT_STORE})"
+    parser.add_argument("store", nargs="*", default=[DEFAULT_STORE], help=stores)
+    every = "these alone (default: all whose settings are known and whose signals are stored)"
+    parser.add_argument("--detector", metavar="NAME,...", help=every)
+    add_load_flag(parser)
+    add_scorer_flag(parser)
+    rate = "of right answers lost, which is to stay below it with 95%% confidence (0.01)"
+    parser.add_argument("--rate", type=float, default=0.01, help=rate)
+    parser.add_argument("--seed", type=int, default=0, help="of the halves (0)")
+    out = "the figure, .png or .svg; both are written (figures/board.png in the first store)"
+    parser.add_argument("--out", metavar="FILE", help=out)
+
+
+def command(args: argparse.Namespace, console: Console) -> Done:
+    """Bring every detector to the same loss, print the tables and draw the figure."""
+    check_number("rate", args.rate, "a number above 0 and below 1", above=0, below=1)
+    if args.out is not None:
+        check_file("out", args.out, (".png", ".svg"))
+    specs = typed_detectors(args.detector)
+    folders = [Path(name) for name in args.store]
+    studies = open_stores(folders, None, to_load(args.load, specs), args.scorer)
+    stores, left_out = [], []
+    for label, study in studies:
+        families, reasons = _families(study, specs)
+        left_out += [f"{label}: {reason}" if len(studies) > 1 else reason for reason in reasons]
+        watched = [detector for _, family in families for detector in family]
+        samples = complete_samples(study, watched)
+        if all(sample.correct is None for sample in samples):
+            raise InvalidValue("store", str(study.folder), "one whose answers can be judged")
+        ladders = list(_ladders(families, labels(watched)))
+        stores.append(Watched(study.config.temperature, samples, ladders))
+    board = make_board(stores, args.rate, args.seed)
+    for grid in tables.board_grids(board):
+        console.print(tables.rich_table(grid, console.width))
+    console.print(tables.BOARD_NOTE, markup=False, highlight=False)
+    for reason in left_out:
+        console.plain(f"left out: {reason}")
+    stem = Path(args.out or studies[0][1].folder / "figures" / "board.png").with_suffix("")
+    stem.parent.mkdir(exist_ok=True)
+    paths = figures.draw_board(board, args.rate, stem)
+    for path in paths:
+        console.plain(f"figure: {path}")
+    groups = [
+        {**group._asdict(), "rows": [asdict(row) | {"reason": row.reason} for row in rows]}
+        for group, rows in board.items()
+    ]
+    about = {"rate": args.rate, "seed": args.seed, "left_out": left_out}
+    manifests = [manifest.public(study.manifest) for _, study in studies]
+    shown = {"figures": [str(path) for path in paths], "manifests": manifests}
+    return Done(about | {"groups": groups} | shown)
+
+
+#: The parameter in which the steps of a detector differ, and they with one action.
+Family = tuple[str, Sequence[Detector]]
+
+
+def _families(study: Study, specs: Sequence[Spec]) -> tuple[list[Family], list[str]]:
+    """The steps of each detector, and of its other actions in the store; who is left out, why."""
+    families: list[Family] = []
+    left_out: list[str] = []
+    for spec in specs or map(Spec, DETECTORS.names()):
+        try:
+            parameter, values = DETECTORS.find(spec.name).steps()
+            if not (parameter or specs):
+                continue
+            steps = detectors_like(study.config, steps_of(spec, {}))
+            require_notes(steps[0], study)
+        except InvalidValue as error:
+            if specs:
+                raise
+            left_out.append(f"{spec.name}: {error.allowed}")
+            continue
+        families.append((parameter, steps))
+        acting: dict[str, list[Detector]] = {}
+        for detector in study.detectors:
+            if detector.name == steps[0].name and continues_after_verdict(detector):
+                alike = replace(detector, **{parameter: values[0]})
+                acting.setdefault(digest(alike.identity()), []).append(detector)
+        for own in acting.values():
+            own.sort(key=attrgetter(parameter), reverse=values[0] > values[-1])
+            families.append((parameter, own))
+    return families, left_out
+
+
+def _ladders(families: Sequence[Family], names: Sequence[str]) -> Iterator[Ladder]:
+    """The same by the names that samples have for their steps."""
+    rest = iter(names)
+    firsts = labels([family[0] for _, family in families])
+    for first, (parameter, family) in zip(firsts, families, strict=True):
+        action = family[0].action.name
+        name = f"{first}:{action}" if continues_after_verdict(family[0]) else first
+        steps = tuple(f"{parameter}={short(getattr(step, parameter))}" for step in family)
+        key = digest([step.identity() for step in family])
+        yield Ladder(key, name, action, steps, tuple(itertools.islice(rest, len(family))))

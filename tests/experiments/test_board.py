@@ -1,0 +1,266 @@
+"""`lil board`: numbers that are known by hand, promises that cannot be proved, nulls, refusals."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweeping import Make, go, json_of
+from synthetic_samples import sample, sparse
+
+from experiments.cli import main
+from experiments.report.board import BoardRow, Ladder, Watched, make_board
+from experiments.report.tables import board_grids
+from experiments.store.samples.replay import samples_of
+from experiments.store.samples.sample import Sample
+from experiments.store.study import Study
+
+CapFd = pytest.CaptureFixture[str]
+SMALL = Path(__file__).parent / "data" / "small"
+NAMES = ("b(tokens=150)", "b(tokens=50)", "b(tokens=10)")
+LADDER = Ladder("b", "b", "stop", ("tokens=150", "tokens=50", "tokens=10"), NAMES)
+
+
+def decoded(problems: int = 40, loops: int = 20) -> Iterator[Sample]:
+    """Right texts of 100 tokens, two a problem, and wrong ones of 200 with a loop of 120."""
+    for item in range(problems):
+        for index in (0, 1):
+            yield sample(item, sample_index=index, record=f"{item}-{index}")
+    wrong = {"tokens": 200, "keys_read": 3000.0, "correct": False, "status": "capped"}
+    for item in range(loops):
+        own = {"record": f"x{item}", "wasted_loop": 120, "wasted_tail": 160}
+        yield sample(f"x{item}", **wrong, **own)
+
+
+def stopped(plain: Sample, at: int, name: str) -> Sample:
+    """The text under a step: one right sample of two keeps its answer at 50 tokens, none at 10."""
+    watched = replace(plain, detector=name, action="stop")
+    if plain.tokens is None or at >= plain.tokens:
+        return watched
+    wasted = plain.wasted_loop is not None
+    return replace(
+        watched,
+        status="stopped",
+        tokens=at,
+        stopped_at=at,
+        keys_read=10.0 * at,
+        correct=bool(plain.correct and at == 50 and plain.sample_index == 0),
+        wasted_loop=30 if wasted else None,
+        wasted_tail=0 if wasted else None,
+    )
+
+
+def watched(plain: Sequence[Sample], **asked: Any) -> list[Sample]:
+    """They under the three steps."""
+    steps = zip((150, 50, 10), NAMES, strict=True)
+    cut = (replace(stopped(p, at, name), **asked) for at, name in steps for p in plain)
+    return [*plain, *cut]
+
+
+def only(rate: float, samples: Sequence[Sample], ladder: Ladder = LADDER) -> BoardRow:
+    """The first row of one store."""
+    ((row, *_),) = make_board([Watched(0.0, samples, [ladder])], rate, seed=0).values()
+    return row
+
+
+def test_the_setting_that_the_rate_allows_and_what_it_does_on_the_other_half() -> None:
+    """Half of the answers are lost at 50 tokens: a rate of 0.9 allows it, one of 0.2 does not."""
+    row = only(0.9, watched([*decoded()]))
+    assert row.setting == "tokens=50"
+    effect, stops = row.effect, row.effect and row.effect.stopped
+    assert effect is not None
+    assert stops is not None
+    assert (row.problems, row.answers, row.lost) == (20, 40, 20)
+    assert 0.5 < row.high < 0.9
+    # 40 right texts of 100 tokens and 1,000 keys, 10 wrong ones of 200 tokens and 3,000 keys.
+    assert (effect.problems, effect.judged, stops.solved, stops.fired) == (30, 50, 40, 50)
+    assert stops.tokens.estimate == pytest.approx(1 - 50 * 50 / 6000)
+    assert effect.keys.estimate == pytest.approx(1 - 50 * 500 / 70000)
+    assert (stops.change.lost, stops.change.gained) == (20, 0)
+    assert stops.change.estimate == pytest.approx(-20 / 50)
+    assert effect.loops.estimate == pytest.approx(1 - 30 / 120)
+    assert effect.tails.estimate == 1
+    low, high = stops.tokens.low, stops.tokens.high
+    assert low is not None
+    assert high is not None
+    assert low < 1 - 50 * 50 / 6000 < high
+
+    row = only(0.2, watched([*decoded()]))
+    assert row.setting == "tokens=150"
+    assert row.effect is not None
+    assert (row.effect.stopped.change.lost, row.effect.stopped.fired) == (0, 10)
+    assert row.effect.stopped.tokens.estimate == pytest.approx(10 * 50 / 6000)
+
+
+def test_what_a_detector_asks_is_taken_off_what_it_spares() -> None:
+    plain = [*decoded()]
+    row = only(0.9, watched(plain, asked_tokens=6, asked_keys=70.0))
+    assert row.effect is not None
+    assert row.effect.asked_tokens == pytest.approx(50 * 6 / 6000)
+    assert row.effect.asked_keys == pytest.approx(50 * 70 / 70000)
+    assert row.effect.stopped.tokens.estimate == pytest.approx(1 - 50 * 56 / 6000)
+    assert row.effect.keys.estimate == pytest.approx(1 - 50 * 570 / 70000)
+    board = make_board([Watched(0.0, watched(plain, asked_tokens=6), [LADDER])], 0.9, 0)
+    (grid,) = board_grids(board)
+    assert (grid.columns[-1], grid.lines[0].cells[-1].value) == ("asked", "5%, 0%")
+
+
+@pytest.mark.parametrize(
+    ("problems", "rate", "words"),
+    [
+        # Two samples a problem: Hoeffding's bound, 1 - 0.05 ** (1 / 10).
+        (20, 0.2, "no setting: 10 problems prove nothing below 25.89%"),
+        (0, 0.2, "no setting: 0 problems prove nothing below 100.00%"),
+    ],
+)
+def test_what_cannot_be_proved_has_no_number(problems: int, rate: float, words: str) -> None:
+    samples = watched([*decoded(problems)])
+    row = only(rate, samples)
+    assert (row.setting, row.effect, row.reason) == (None, None, words)
+    (grid,) = board_grids(make_board([Watched(0.0, samples, [LADDER])], rate, 0))
+    assert [cell.value for cell in grid.lines[0].cells] == ["no setting", *"———————"]
+    assert words in grid.caption
+
+
+def test_a_cautious_step_that_loses_answers_says_so() -> None:
+    eager = replace_steps(LADDER, slice(2, 3))
+    row = only(0.5, watched([*decoded()]), eager)
+    assert row.reason == (
+        "no setting: 20 problems with 40 of 40 answers lost prove nothing below 100.00%"
+    )
+
+
+def replace_steps(ladder: Ladder, part: slice) -> Ladder:
+    return ladder._replace(steps=ladder.steps[part], names=ladder.names[part])
+
+
+def test_steps_of_which_runs_are_missing_are_not_chosen() -> None:
+    """Of another action the store has what its sweep decoded."""
+    samples = [
+        replace(s, action="answer", status="missing" if s.detector == NAMES[1] else s.status)
+        if s.detector != "none"
+        else s
+        for s in watched([*decoded()])
+    ]
+    ladder = LADDER._replace(name="b:answer", action="answer")
+    assert only(0.9, samples, ladder).label == "b:answer tokens=150"
+    none = only(0.9, samples, replace_steps(ladder, slice(1, 2)))
+    assert none.detector == "null (next sample)"
+
+
+def test_groups_and_a_run_that_two_stores_have() -> None:
+    """Blocks by model, temperature and attention; controls are on none."""
+    plain = [*decoded(30)]
+    few = [sparse(item, record=f"s{item}") for item in range(8)]
+    control = [replace(s, role="control", backend="random") for s in few]
+    greedy = Watched(0.0, watched([*plain, *few, *control]), [LADDER])
+    other = Watched(0.0, watched([*plain[:20], *few]), [LADDER])
+    warm = Watched(0.6, watched(plain), [LADDER])
+    board = make_board([greedy, other, warm], 0.9, seed=0)
+    assert [(g.temperature, g.attention) for g in board] == [
+        (0.0, "full attention"),
+        (0.0, "sparse attention"),
+        (0.6, "full attention"),
+    ]
+    counts = [row.answers for row, *_ in board.values()]
+    assert counts == [30, 4, 30]
+
+
+@pytest.mark.parametrize("again", ["full again", "next sample"])
+def test_the_null_is_a_row_whose_interval_contains_zero(again: str) -> None:
+    """Of 60 problems the second draw loses 6, gains 6 and is as long in the mean."""
+    second: dict[str, Any] = {"sample_index": 1}
+    if again == "full again":
+        second = {"backend": again, "role": "null"}
+    first, then = [], []
+    for item in range(60):
+        first.append(sample(item, correct=item >= 6, record=f"a{item}"))
+        tokens, right = (120 if item % 2 else 80), not 6 <= item < 12
+        then.append(sample(item, correct=right, tokens=tokens, record=f"b{item}", **second))
+    assert again == "full again" or len({s.pair for s in first + then}) == 120
+    plain = [*first, *then]
+    ((*_, null),) = make_board([Watched(0.6, plain, [])] * 2, 0.5, seed=0).values()
+    assert (null.detector, null.problems) == (f"null ({again})", None)
+    assert null.effect is not None
+    effect = null.effect.stopped
+    assert (null.effect.problems, effect.change.lost, effect.change.gained) == (60, 6, 6)
+    assert effect.tokens.estimate == pytest.approx(0, abs=1e-12)
+    for interval in (effect.change, effect.tokens):
+        assert interval.low is not None
+        assert interval.low < 0 < (interval.high or 0)
+
+
+def test_companions_of_a_signal_are_paid_up_to_the_stop(
+    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked after tokens 4, 9 and 20, the second answer stops the text."""
+    config = tiny_config(backends="full", budgets="32", limit=6, detectors="margin")
+    go(config, tmp_path)
+    study = Study.open(tmp_path)
+    (margin,) = study.detectors
+    (name,) = margin.signals
+    run, record = max(
+        ((run, study.store.get(run.id)) for run in study.runs()),
+        key=lambda pair: pair[1].meta["tokens"] if pair[1] else 0,
+    )
+    assert record is not None
+    trace = record.trace()
+    assert trace.tokens > 20
+    pieces = tuple(b"." if at in (4, 9, 20) else b"x" for at in range(1, trace.tokens + 1))
+    numbers = {"": (9.0, 0.1, 9.0), ":tokens": (3, 4, 5), ":keys": (50.0, 70.0, 90.0)}
+    signals = {
+        name + kind: tuple(zip((4, 9, 20), part, strict=True)) for kind, part in numbers.items()
+    }
+    monkeypatch.setattr(
+        type(record), "trace", lambda _: replace(trace, pieces=pieces, signals=signals)
+    )
+    both = [("stops", margin), ("never", margin.quiet())]
+    plain, stops, never = samples_of(run, record, study.caps(run), "none", both, study.store)
+    assert (plain.asked_tokens, plain.asked_keys) == (0, 0.0)
+    assert (stops.stopped_at, stops.asked_tokens, stops.asked_keys) == (10, 7, 120.0)
+    assert (never.asked_tokens, never.asked_keys) == (12, 210.0)
+    assert never.paid_tokens == (plain.paid_tokens or 0) + 12
+
+
+def test_the_command(capfd: CapFd, tmp_path: Path) -> None:
+    store = shutil.copytree(SMALL, tmp_path / "store", ignore=shutil.ignore_patterns("cache"))
+    result = json_of(capfd, "board", store, "--rate", "0.9", "--out", tmp_path / "x.svg")
+    assert [*map(Path, result["figures"])] == [tmp_path / "x.png", tmp_path / "x.svg"]
+    assert all(Path(path).stat().st_size > 10_000 for path in result["figures"])
+    assert [reason.partition(":")[0] for reason in result["left_out"]] == ["margin", "stall"]
+    first = result["groups"][0]
+    assert (first["attention"], first["penalty"]) == ("full attention", "none")
+    names = [row["detector"] for row in first["rows"]]
+    stop = ["budget", "chopper", "cycle", "guardian", "recurrence"]
+    assert [name for name in names if ":" not in name] == stop
+    # The sweep had these, at one setting; h2o cannot go back to all keys.
+    acted = ["guardian:answer", "guardian:densify", "guardian:regenerate"]
+    assert [name for name in names if ":" in name] == acted
+    rows = {row["detector"]: row for row in result["groups"][1]["rows"]}
+    of_answer, of_densify = (rows[name]["effect"]["judged"] for name in (acted[0], acted[1]))
+    assert of_answer == 2 * of_densify
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--rate 0", "rate = 0.0: expected a number above 0 and below 1"),
+        ("--detector stall", "lack its notes"),
+        ("--detector either", "--set either.PARAMETER=VALUE"),
+        ("--detector budgt", "did you mean 'budget'"),
+        ("--detector guardian:answer", "a name, or with parameters"),
+        ("--out x.pdf", "ends in .png, .svg"),
+        ("--scorer mine:score", "one that the store names"),
+    ],
+)
+def test_refusals(capfd: CapFd, tmp_path: Path, flags: str, words: str) -> None:
+    store = shutil.copytree(SMALL, tmp_path / "store", ignore=shutil.ignore_patterns("cache"))
+    assert main(["board", str(store), *flags.split()]) == 2
+    out, err = capfd.readouterr()
+    assert (out, err.count("lil: error")) == ("", 1)
+    assert words in err
+    assert not (store / "figures").exists()

@@ -72,7 +72,8 @@ def check_outputs(args: argparse.Namespace) -> None:
 
 def complete_samples(study: Study, detectors: Sequence[Detector]) -> list[Sample]:
     """The samples under no detector and each of these; refused where runs failed or are missing."""
-    samples = _samples(study, detectors)
+    with bar("replaying", len(study.plan)) as advance:
+        samples = study.samples(detectors, advance)
     plain = (s for s in samples if s.detector == "none" and s.role != "null")
     if missing := sum(not is_usable(sample) for sample in plain):
         allowed = (
@@ -83,14 +84,10 @@ def complete_samples(study: Study, detectors: Sequence[Detector]) -> list[Sample
     return samples
 
 
-def _samples(study: Study, detectors: Sequence[Detector]) -> list[Sample]:
-    with bar("replaying", len(study.plan)) as advance:
-        return study.samples(detectors, advance)
-
-
 def report_of(study: Study, detectors: Sequence[Detector]) -> Report:
     """The report of a study under no detector and each of these; what is missing is printed."""
-    samples = _samples(study, detectors)
+    with bar("replaying", len(study.plan)) as advance:
+        samples = study.samples(detectors, advance)
     warned = [str(line) for sweep in study.sweeps for line in sweep.values.get("notices", ())]
     report = make_report(samples, study.config, [*warned, *study.warnings])
     if report.missing:

@@ -1,19 +1,21 @@
-"""One board of every way of stopping: each at the setting that keeps one promise.
+"""One board of every way of stopping: each at the setting that keeps the same promise.
 
-A detector with an action has settings from cautious to eager. On one half of the problems
-`calibration` takes the most eager one that keeps answers lost, of those that were right, below the
-same rate for all; the other half says what it spares and loses there. A detector whose promise
-cannot be proved has no numbers, and a reason.
+On one half of the problems `calibration` takes of a detector's settings the most eager that keeps
+answers lost, of those that were right, below a rate; the other half says what it spares and loses.
+A detector whose promise cannot be proved has no numbers, and a reason.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
+from experiments.grid.detectors import labels, short
+from experiments.grid.identity import digest
 from experiments.report.calibration import (
     LOST_ANSWERS,
     Problem,
@@ -24,10 +26,11 @@ from experiments.report.calibration import (
     traces_by_problem,
 )
 from experiments.report.names import short_names
-from experiments.report.pairs import Pairs, detector_effect, judged, paired, problem_of, spared
+from experiments.report.pairs import Pairs, detector_effect, judged, paired, spared
 from experiments.report.row import DetectorEffect
-from experiments.report.statistics import Bootstrap, Interval
+from experiments.report.statistics import NOTHING, Bootstrap, Interval
 from experiments.store.samples.sample import Sample, is_usable
+from lil import Detector
 
 #: A tuple whose first sample tells the run.
 T = TypeVar("T", bound=tuple[Sample, Any])
@@ -43,37 +46,18 @@ class Group(NamedTuple):
 
 
 class Ladder(NamedTuple):
-    """A detector with an action, and what tables and samples call its steps, cautious ones first.
+    """A detector with an action at values of a parameter, the most cautious first."""
 
-    The same `key` is the same ladder.
-    """
-
-    key: str
-    name: str
-    action: str
-    steps: tuple[str, ...]
-    names: tuple[str, ...]
+    parameter: str
+    steps: Sequence[Detector]
 
 
-@dataclass(frozen=True)
-class Effect:
-    """What stopping changes of traces on which nothing was chosen; intervals resample problems.
+class Watched(NamedTuple):
+    """A store's samples, as decoded and at every step of these ladders."""
 
-    Attributes:
-        judged: traces whose answers are known.
-        stopped: tokens spared are those after what the detector asks for, as are keys.
-        loops, tails: share of the wasted tokens that is spared; see `Sample`.
-        asked_tokens, asked_keys: what it asks of the model, a share of all without it.
-    """
-
-    problems: int
-    judged: int
-    stopped: DetectorEffect
-    keys: Interval
-    loops: Interval
-    tails: Interval
-    asked_tokens: float | None
-    asked_keys: float | None
+    temperature: float
+    samples: Sequence[Sample]
+    ladders: Sequence[Ladder]
 
 
 @dataclass(frozen=True)
@@ -82,10 +66,13 @@ class BoardRow:
 
     Attributes:
         setting: None where none is proved, and of a null.
-        problems, answers: with right answers, on the half that chose; None of a null.
+        problems, answers: with right answers, on the half that chose; None and 0 of a null.
         lost, high: answers that it loses there, or the most cautious setting where none is proved,
             and the 95% upper bound of their rate.
-        effect: on the other half; None where no setting is proved.
+        effect: on the other half, with `judged` traces; None where no setting is proved.
+        keys, loops, tails: shares spared there, of keys and of wasted tokens (see `Sample`).
+        asked_tokens, asked_keys: what it asks of the model, a share of all without it; what is
+            spared is after it.
     """
 
     detector: str
@@ -94,7 +81,13 @@ class BoardRow:
     answers: int = 0
     lost: int = 0
     high: float = 1.0
-    effect: Effect | None = None
+    effect: DetectorEffect | None = None
+    judged: int = 0
+    keys: Interval = NOTHING
+    loops: Interval = NOTHING
+    tails: Interval = NOTHING
+    asked_tokens: float | None = None
+    asked_keys: float | None = None
 
     @property
     def label(self) -> str:
@@ -121,49 +114,44 @@ def subject(group: Group, board: Board) -> str:
     return ", ".join([model, f"temperature {group.temperature:g}", *penalty, group.attention])
 
 
-class Watched(NamedTuple):
-    """A store's samples, as decoded and at every step of these ladders."""
-
-    temperature: float
-    samples: Sequence[Sample]
-    ladders: Sequence[Ladder]
-
-
 def make_board(stores: Sequence[Watched], rate: float, seed: int) -> Board:
     """The rows of every model, temperature, penalty and kind of attention; nulls come last."""
     bootstrap = Bootstrap(seed)
-    ladders: dict[Group, dict[str, Ladder]] = defaultdict(dict)
+    names: dict[str, tuple[str, list[str]]] = {}
     traces: dict[tuple[Group, str], dict[Problem, list[Any]]] = defaultdict(dict)
     nulls: dict[tuple[Group, str], Pairs] = defaultdict(list)
-    for store in stores:
-        for group, samples in _groups(store).items():
-            of_group = ladders[group]
-            for name, pairs in _null_pairs(samples):
-                nulls[group, name] = _added(nulls[group, name], pairs)
-            for ladder in store.ladders:
-                of_group[ladder.key] = ladder
-                known = traces[group, ladder.key]
-                own = [s for s in samples if s.action in ("none", ladder.action)]
-                for problem, part in traces_by_problem(own, ladder.names).items():
-                    known[problem] = _added(known.get(problem, []), part)
     board: dict[Group, list[BoardRow]] = {}
-    for group, own in ladders.items():
-        rows = (_row(x, traces[group, key], rate, seed, bootstrap) for key, x in own.items())
-        board[group] = [row for row in rows if row is not None]
-    for (group, name), pairs in nulls.items():
-        if pairs:
-            row = BoardRow(f"null ({name})", effect=_effect(pairs, bootstrap))
-            board[group].append(row)
+    for store in stores:
+        called = iter(labels([step for ladder in store.ladders for step in ladder.steps]))
+        firsts = labels([ladder.steps[0] for ladder in store.ladders])
+        groups = _groups(store)
+        for first, (parameter, steps) in zip(firsts, store.ladders, strict=True):
+            key, action = digest([step.identity() for step in steps]), steps[0].action
+            name = first if action.ends else f"{first}:{action.name}"
+            names[key] = name, [f"{parameter}={short(getattr(s, parameter))}" for s in steps]
+            own = list(itertools.islice(called, len(steps)))
+            for group, samples in groups.items():
+                known = traces[group, key]
+                part = [s for s in samples if s.action in ("none", action.name)]
+                for problem, pairs in traces_by_problem(part, own).items():
+                    known[problem] = _added(known.get(problem, []), pairs)
+        for group, samples in groups.items():
+            board[group] = []
+            for name, again in _null_pairs(samples):
+                nulls[group, name] = _added(nulls[group, name], again)
+    for (group, key), of_key in traces.items():
+        board[group] += _row(*names[key], of_key, rate, seed, bootstrap)
+    for (group, name), again in nulls.items():
+        board[group] += [_measured(BoardRow(f"null ({name})"), again, bootstrap)] if again else []
     return board
 
 
 def _groups(store: Watched) -> Mapping[Group, list[Sample]]:
     groups: dict[Group, list[Sample]] = defaultdict(list)
-    for sample in store.samples:
-        if sample.role != "control":
-            is_full = sample.backend == "full" or sample.role == "null"
-            attention = "full attention" if is_full else "sparse attention"
-            groups[Group(sample.model, store.temperature, sample.penalty, attention)].append(sample)
+    for s in store.samples:
+        if s.role != "control":
+            kind = "full" if s.backend == "full" or s.role == "null" else "sparse"
+            groups[Group(s.model, store.temperature, s.penalty, f"{kind} attention")].append(s)
     return groups
 
 
@@ -189,39 +177,38 @@ def _added(known: list[T], new: Sequence[T]) -> list[T]:
 
 
 def _row(
-    ladder: Ladder, traces: Traces, rate: float, seed: int, bootstrap: Bootstrap
-) -> BoardRow | None:
-    """The row of a ladder; None where what follows its verdicts was not decoded."""
+    name: str, steps: Sequence[str], traces: Traces, rate: float, seed: int, bootstrap: Bootstrap
+) -> Iterator[BoardRow]:
+    """A ladder's row; none where what follows its verdicts was not decoded."""
     every = [stopped for pairs in traces.values() for _, stopped in pairs]
     # What follows a verdict may be there for some of the steps, which are then those to choose of.
-    there = [at for at in range(len(ladder.steps)) if all(is_usable(part[at]) for part in every)]
+    there = [at for at in range(len(steps)) if all(is_usable(part[at]) for part in every)]
     if not (every and there):
-        return None
-    steps = [ladder.steps[at] for at in there]
+        return
     traces = {
         problem: [(plain, [stopped[at] for at in there]) for plain, stopped in pairs]
         for problem, pairs in traces.items()
     }
     halves = split(traces, seed, LOST_ANSWERS)
     first, second = (Split(half, steps, LOST_ANSWERS) for half in halves)
-    at = choose_setting(first.clean, len(steps), rate)
+    at = choose_setting(first.clean, len(there), rate)
     on = first.false_stops(at or 0)
-    row = BoardRow(ladder.name, None, on.problems, on.traces, on.stopped, on.high)
-    if at is None:
-        return row
-    pairs = [(stopped[at], plain) for plain, stopped in second.all]
-    return replace(row, setting=steps[at], effect=_effect(pairs, bootstrap))
+    row = BoardRow(name, None, on.problems, on.traces, on.stopped, on.high)
+    if at is not None:
+        pairs = [(stopped[at], plain) for plain, stopped in second.all]
+        row = _measured(replace(row, setting=steps[there[at]]), pairs, bootstrap)
+    yield row
 
 
-def _effect(pairs: Pairs, bootstrap: Bootstrap) -> Effect:
+def _measured(row: BoardRow, pairs: Pairs, bootstrap: Bootstrap) -> BoardRow:
     def asked(name: str, of: str) -> float | None:
         whole = math.fsum(getattr(plain, of) or 0 for _, plain in pairs)
         return math.fsum(getattr(left, name) for left, _ in pairs) / whole if whole else None
 
-    return Effect(
-        problems=len({problem_of(plain) for _, plain in pairs}),
+    return replace(
+        row,
+        effect=detector_effect(pairs, bootstrap, pooled=True),
         judged=len(judged(pairs)),
-        stopped=detector_effect(pairs, bootstrap, pooled=True),
         keys=spared(pairs, lambda sample: sample.paid_keys, bootstrap),
         loops=spared(pairs, lambda sample: sample.wasted_loop, bootstrap),
         tails=spared(pairs, lambda sample: sample.wasted_tail, bootstrap),

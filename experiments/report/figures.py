@@ -257,12 +257,12 @@ def _draw_rows(axis: Any, rows: Sequence[BoardRow]) -> None:
     axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     for at, row in enumerate(rows):
         words = "no setting"
-        if (effect := row.effect) is not None:
-            tokens, change = effect.stopped.tokens, effect.stopped.change
-            words = f"{change.lost} of {effect.stopped.solved} lost, {change.gained} gained"
+        if row.effect is not None:
+            tokens, change = row.effect.tokens, row.effect.change
+            words = f"{change.lost} of {row.effect.solved} lost, {change.gained} gained"
             colour = _FULL if row.problems is None else _COLOURS[0]
             axis.plot([tokens.estimate], [at], "o", color=colour, zorder=3)
-            axis.plot([effect.keys.estimate], [at], "|", color=_COLOURS[5], markersize=9)
+            axis.plot([row.keys.estimate], [at], "|", color=_COLOURS[5], markersize=9)
             if tokens.low is not None and tokens.high is not None:
                 axis.hlines(at, tokens.low, tokens.high, color=colour)
         beside = axis.get_yaxis_transform()

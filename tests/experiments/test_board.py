@@ -12,7 +12,9 @@ import pytest
 from sweeping import Make, go, json_of
 from synthetic_samples import sample, sparse
 
+import lil
 from experiments.cli import main
+from experiments.grid.detectors import labels
 from experiments.report.board import BoardRow, Ladder, Watched, make_board
 from experiments.report.tables import board_grids
 from experiments.store.samples.replay import samples_of
@@ -21,8 +23,7 @@ from experiments.store.study import Study
 
 CapFd = pytest.CaptureFixture[str]
 SMALL = Path(__file__).parent / "data" / "small"
-NAMES = ("b(tokens=150)", "b(tokens=50)", "b(tokens=10)")
-LADDER = Ladder("b", "b", "stop", ("tokens=150", "tokens=50", "tokens=10"), NAMES)
+STEPS = [lil.Budget(150), lil.Budget(50), lil.Budget(10)]
 
 
 def decoded(problems: int = 40, loops: int = 20) -> Iterator[Sample]:
@@ -56,57 +57,61 @@ def stopped(plain: Sample, at: int, name: str) -> Sample:
 
 def watched(plain: Sequence[Sample], **asked: Any) -> list[Sample]:
     """They under the three steps."""
-    steps = zip((150, 50, 10), NAMES, strict=True)
+    steps = zip((150, 50, 10), labels(STEPS), strict=True)
     cut = (replace(stopped(p, at, name), **asked) for at, name in steps for p in plain)
     return [*plain, *cut]
 
 
-def only(rate: float, samples: Sequence[Sample], ladder: Ladder = LADDER) -> BoardRow:
+def board_of(samples: Sequence[Sample], steps: Sequence[lil.Detector] = STEPS) -> Watched:
+    """A store with one ladder."""
+    return Watched(0.0, samples, [Ladder("tokens", steps)])
+
+
+def only(rate: float, store: Watched) -> BoardRow:
     """The first row of one store."""
-    ((row, *_),) = make_board([Watched(0.0, samples, [ladder])], rate, seed=0).values()
+    ((row, *_),) = make_board([store], rate, seed=0).values()
     return row
 
 
 def test_the_setting_that_the_rate_allows_and_what_it_does_on_the_other_half() -> None:
     """Half of the answers are lost at 50 tokens: a rate of 0.9 allows it, one of 0.2 does not."""
-    row = only(0.9, watched([*decoded()]))
+    row = only(0.9, board_of(watched([*decoded()])))
     assert row.setting == "tokens=50"
-    effect, stops = row.effect, row.effect and row.effect.stopped
+    effect = row.effect
     assert effect is not None
-    assert stops is not None
     assert (row.problems, row.answers, row.lost) == (20, 40, 20)
     assert 0.5 < row.high < 0.9
     # 40 right texts of 100 tokens and 1,000 keys, 10 wrong ones of 200 tokens and 3,000 keys.
-    assert (effect.problems, effect.judged, stops.solved, stops.fired) == (30, 50, 40, 50)
-    assert stops.tokens.estimate == pytest.approx(1 - 50 * 50 / 6000)
-    assert effect.keys.estimate == pytest.approx(1 - 50 * 500 / 70000)
-    assert (stops.change.lost, stops.change.gained) == (20, 0)
-    assert stops.change.estimate == pytest.approx(-20 / 50)
-    assert effect.loops.estimate == pytest.approx(1 - 30 / 120)
-    assert effect.tails.estimate == 1
-    low, high = stops.tokens.low, stops.tokens.high
+    assert (row.judged, effect.solved, effect.fired) == (50, 40, 50)
+    assert effect.tokens.estimate == pytest.approx(1 - 50 * 50 / 6000)
+    assert row.keys.estimate == pytest.approx(1 - 50 * 500 / 70000)
+    assert (effect.change.lost, effect.change.gained) == (20, 0)
+    assert effect.change.estimate == pytest.approx(-20 / 50)
+    assert row.loops.estimate == pytest.approx(1 - 30 / 120)
+    assert row.tails.estimate == 1
+    low, high = effect.tokens.low, effect.tokens.high
     assert low is not None
     assert high is not None
     assert low < 1 - 50 * 50 / 6000 < high
 
-    row = only(0.2, watched([*decoded()]))
+    row = only(0.2, board_of(watched([*decoded()])))
     assert row.setting == "tokens=150"
     assert row.effect is not None
-    assert (row.effect.stopped.change.lost, row.effect.stopped.fired) == (0, 10)
-    assert row.effect.stopped.tokens.estimate == pytest.approx(10 * 50 / 6000)
+    assert (row.effect.change.lost, row.effect.fired) == (0, 10)
+    assert row.effect.tokens.estimate == pytest.approx(10 * 50 / 6000)
 
 
 def test_what_a_detector_asks_is_taken_off_what_it_spares() -> None:
     plain = [*decoded()]
-    row = only(0.9, watched(plain, asked_tokens=6, asked_keys=70.0))
+    store = board_of(watched(plain, asked_tokens=6, asked_keys=70.0))
+    row = only(0.9, store)
     assert row.effect is not None
-    assert row.effect.asked_tokens == pytest.approx(50 * 6 / 6000)
-    assert row.effect.asked_keys == pytest.approx(50 * 70 / 70000)
-    assert row.effect.stopped.tokens.estimate == pytest.approx(1 - 50 * 56 / 6000)
-    assert row.effect.keys.estimate == pytest.approx(1 - 50 * 570 / 70000)
-    board = make_board([Watched(0.0, watched(plain, asked_tokens=6), [LADDER])], 0.9, 0)
-    (grid,) = board_grids(board)
-    assert (grid.columns[-1], grid.lines[0].cells[-1].value) == ("asked", "5%, 0%")
+    assert row.asked_tokens == pytest.approx(50 * 6 / 6000)
+    assert row.asked_keys == pytest.approx(50 * 70 / 70000)
+    assert row.effect.tokens.estimate == pytest.approx(1 - 50 * 56 / 6000)
+    assert row.keys.estimate == pytest.approx(1 - 50 * 570 / 70000)
+    (grid,) = board_grids(make_board([store], 0.9, seed=0))
+    assert (grid.columns[-1], grid.lines[0].cells[-1].value) == ("asked", "5%, 5%")
 
 
 @pytest.mark.parametrize(
@@ -118,38 +123,37 @@ def test_what_a_detector_asks_is_taken_off_what_it_spares() -> None:
     ],
 )
 def test_what_cannot_be_proved_has_no_number(problems: int, rate: float, words: str) -> None:
-    samples = watched([*decoded(problems)])
-    row = only(rate, samples)
+    store = board_of(watched([*decoded(problems)]))
+    row = only(rate, store)
     assert (row.setting, row.effect, row.reason) == (None, None, words)
-    (grid,) = board_grids(make_board([Watched(0.0, samples, [LADDER])], rate, 0))
+    (grid,) = board_grids(make_board([store], rate, seed=0))
     assert [cell.value for cell in grid.lines[0].cells] == ["no setting", *"———————"]
     assert words in grid.caption
 
 
 def test_a_cautious_step_that_loses_answers_says_so() -> None:
-    eager = replace_steps(LADDER, slice(2, 3))
-    row = only(0.5, watched([*decoded()]), eager)
+    last = labels(STEPS)[-1]
+    eager = [replace(s, detector="budget") for s in watched([*decoded()]) if s.detector == last]
+    row = only(0.5, board_of([*decoded(), *eager], STEPS[2:]))
     assert row.reason == (
         "no setting: 20 problems with 40 of 40 answers lost prove nothing below 100.00%"
     )
 
 
-def replace_steps(ladder: Ladder, part: slice) -> Ladder:
-    return ladder._replace(steps=ladder.steps[part], names=ladder.names[part])
-
-
 def test_steps_of_which_runs_are_missing_are_not_chosen() -> None:
     """Of another action the store has what its sweep decoded."""
-    samples = [
-        replace(s, action="answer", status="missing" if s.detector == NAMES[1] else s.status)
-        if s.detector != "none"
-        else s
-        for s in watched([*decoded()])
-    ]
-    ladder = LADDER._replace(name="b:answer", action="answer")
-    assert only(0.9, samples, ladder).label == "b:answer tokens=150"
-    none = only(0.9, samples, replace_steps(ladder, slice(1, 2)))
-    assert none.detector == "null (next sample)"
+    plain, missing = [*decoded()], labels(STEPS)[1:]
+    cut = [s for s in watched(plain) if s.detector != "none"]
+    steps = [replace(step, on_stop="answer") for step in STEPS]
+    for gone in (missing[:1], missing, labels(STEPS)):
+        acted = [replace(s, action="answer", **GONE if s.detector in gone else {}) for s in cut]
+        row = only(0.9, board_of([*plain, *acted], steps))
+        assert row.label == (
+            "null (next sample)" if gone == labels(STEPS) else "budget:answer tokens=150"
+        )
+
+
+GONE: dict[str, Any] = {"status": "missing", "tokens": None, "correct": None, "stopped_at": None}
 
 
 def test_groups_and_a_run_that_two_stores_have() -> None:
@@ -157,9 +161,9 @@ def test_groups_and_a_run_that_two_stores_have() -> None:
     plain = [*decoded(30)]
     few = [sparse(item, record=f"s{item}") for item in range(8)]
     control = [replace(s, role="control", backend="random") for s in few]
-    greedy = Watched(0.0, watched([*plain, *few, *control]), [LADDER])
-    other = Watched(0.0, watched([*plain[:20], *few]), [LADDER])
-    warm = Watched(0.6, watched(plain), [LADDER])
+    greedy = board_of(watched([*plain, *few, *control]))
+    other = board_of(watched([*plain[:20], *few]))
+    warm = board_of(watched(plain))._replace(temperature=0.6)
     board = make_board([greedy, other, warm], 0.9, seed=0)
     assert [(g.temperature, g.attention) for g in board] == [
         (0.0, "full attention"),
@@ -185,9 +189,9 @@ def test_the_null_is_a_row_whose_interval_contains_zero(again: str) -> None:
     plain = [*first, *then]
     ((*_, null),) = make_board([Watched(0.6, plain, [])] * 2, 0.5, seed=0).values()
     assert (null.detector, null.problems) == (f"null ({again})", None)
-    assert null.effect is not None
-    effect = null.effect.stopped
-    assert (null.effect.problems, effect.change.lost, effect.change.gained) == (60, 6, 6)
+    effect = null.effect
+    assert effect is not None
+    assert (null.judged, effect.change.lost, effect.change.gained) == (60, 6, 6)
     assert effect.tokens.estimate == pytest.approx(0, abs=1e-12)
     for interval in (effect.change, effect.tokens):
         assert interval.low is not None
@@ -241,7 +245,7 @@ def test_the_command(capfd: CapFd, tmp_path: Path) -> None:
     acted = ["guardian:answer", "guardian:densify", "guardian:regenerate"]
     assert [name for name in names if ":" in name] == acted
     rows = {row["detector"]: row for row in result["groups"][1]["rows"]}
-    of_answer, of_densify = (rows[name]["effect"]["judged"] for name in (acted[0], acted[1]))
+    of_answer, of_densify = (rows[name]["judged"] for name in (acted[0], acted[1]))
     assert of_answer == 2 * of_densify
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from operator import attrgetter
 from pathlib import Path
@@ -22,13 +21,12 @@ from experiments.cli.stores import (
     require_notes,
     to_load,
 )
-from experiments.grid.detectors import detectors_like, labels, short, steps_of, typed_detectors
+from experiments.grid.detectors import detectors_like, steps_of, typed_detectors
 from experiments.grid.identity import digest
 from experiments.report import figures, tables
 from experiments.report.board import Ladder, Watched, make_board
 from experiments.report.exports import check_file
 from experiments.store import manifest
-from experiments.store.samples.replay import continues_after_verdict
 from experiments.store.study import Study
 from lil import Detector
 from lil.detectors import DETECTORS
@@ -67,16 +65,14 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         check_file("out", args.out, (".png", ".svg"))
     specs = typed_detectors(args.detector)
     folders = [Path(name) for name in args.store]
-    studies = open_stores(folders, None, to_load(args.load, specs), args.scorer)
     stores, left_out = [], []
+    studies = open_stores(folders, None, to_load(args.load, specs), args.scorer)
     for label, study in studies:
-        families, reasons = _families(study, specs)
+        ladders, reasons = _ladders(study, specs)
         left_out += [f"{label}: {reason}" if len(studies) > 1 else reason for reason in reasons]
-        watched = [detector for _, family in families for detector in family]
-        samples = complete_samples(study, watched)
+        samples = complete_samples(study, [step for ladder in ladders for step in ladder.steps])
         if all(sample.correct is None for sample in samples):
             raise InvalidValue("store", str(study.folder), "one whose answers can be judged")
-        ladders = list(_ladders(families, labels(watched)))
         stores.append(Watched(study.config.temperature, samples, ladders))
     board = make_board(stores, args.rate, args.seed)
     for grid in tables.board_grids(board):
@@ -86,27 +82,21 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         console.plain(f"left out: {reason}")
     stem = Path(args.out or studies[0][1].folder / "figures" / "board.png").with_suffix("")
     stem.parent.mkdir(exist_ok=True)
-    paths = figures.draw_board(board, args.rate, stem)
+    paths = [str(path) for path in figures.draw_board(board, args.rate, stem)]
     for path in paths:
         console.plain(f"figure: {path}")
     groups = [
         {**group._asdict(), "rows": [asdict(row) | {"reason": row.reason} for row in rows]}
         for group, rows in board.items()
     ]
-    about = {"rate": args.rate, "seed": args.seed, "left_out": left_out}
+    about = {"rate": args.rate, "seed": args.seed, "left_out": left_out, "figures": paths}
     manifests = [manifest.public(study.manifest) for _, study in studies]
-    shown = {"figures": [str(path) for path in paths], "manifests": manifests}
-    return Done(about | {"groups": groups} | shown)
+    return Done(about | {"groups": groups, "manifests": manifests})
 
 
-#: The parameter in which the steps of a detector differ, and they with one action.
-Family = tuple[str, Sequence[Detector]]
-
-
-def _families(study: Study, specs: Sequence[Spec]) -> tuple[list[Family], list[str]]:
-    """The steps of each detector, and of its other actions in the store; who is left out, why."""
-    families: list[Family] = []
-    left_out: list[str] = []
+def _ladders(study: Study, specs: Sequence[Spec]) -> tuple[list[Ladder], list[str]]:
+    """Each detector's, and those of its other actions in the store; who is left out, and why."""
+    ladders, left_out = [], []
     for spec in specs or map(Spec, DETECTORS.names()):
         try:
             parameter, values = DETECTORS.find(spec.name).steps()
@@ -119,25 +109,13 @@ def _families(study: Study, specs: Sequence[Spec]) -> tuple[list[Family], list[s
                 raise
             left_out.append(f"{spec.name}: {error.allowed}")
             continue
-        families.append((parameter, steps))
+        ladders.append(Ladder(parameter, steps))
         acting: dict[str, list[Detector]] = {}
         for detector in study.detectors:
-            if detector.name == steps[0].name and continues_after_verdict(detector):
+            if detector.name == steps[0].name and not detector.action.ends:
                 alike = replace(detector, **{parameter: values[0]})
                 acting.setdefault(digest(alike.identity()), []).append(detector)
         for own in acting.values():
             own.sort(key=attrgetter(parameter), reverse=values[0] > values[-1])
-            families.append((parameter, own))
-    return families, left_out
-
-
-def _ladders(families: Sequence[Family], names: Sequence[str]) -> Iterator[Ladder]:
-    """The same by the names that samples have for their steps."""
-    rest = iter(names)
-    firsts = labels([family[0] for _, family in families])
-    for first, (parameter, family) in zip(firsts, families, strict=True):
-        action = family[0].action.name
-        name = f"{first}:{action}" if continues_after_verdict(family[0]) else first
-        steps = tuple(f"{parameter}={short(getattr(step, parameter))}" for step in family)
-        key = digest([step.identity() for step in family])
-        yield Ladder(key, name, action, steps, tuple(itertools.islice(rest, len(family))))
+            ladders.append(Ladder(parameter, own))
+    return ladders, left_out

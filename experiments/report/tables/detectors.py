@@ -1,25 +1,27 @@
-"""What detectors and penalties change against the same runs without them."""
+"""What detectors and penalties change against the same runs without them, and the board."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
+from experiments.report.board import Board, BoardRow, subject
 from experiments.report.names import capital, detector_name, series
 from experiments.report.report import DetectorPool
 from experiments.report.row import ReportRow, by_penalty, dataset_order
+from experiments.report.statistics import Interval
 from experiments.report.tables.grid import (
     Grid,
     Line,
     TableCell,
     incomplete,
-    net,
     number,
     percent,
     points,
     ratio,
     share,
     tested,
+    whole_percent,
 )
 
 _DETECTOR_CAPTION = (
@@ -136,6 +138,58 @@ def _pool_cells(pool: DetectorPool) -> tuple[TableCell, ...]:
     answers = [TableCell()] * 4  # dashes where none was judged
     if pool.cells:
         losing = TableCell(str(len(pool.losing)), bold=bool(pool.losing))
-        answers = [number(change.lost), number(change.gained), net(change), losing]
+        answers = [number(change.lost), number(change.gained), _net(change), losing]
     full = TableCell(f"{pool.full.stopped} of {pool.full.traces}", f"[{percent(pool.full.high)}]")
     return share(pool.effect.tokens), share(pool.loops), share(pool.tails), *answers, full
+
+
+def _net(net: Interval) -> TableCell:
+    if net.estimate is None or net.low is None or net.high is None:
+        return TableCell(points(net.estimate))
+    interval = f"[{100 * net.low:+.1f}, {100 * net.high:+.1f}]"
+    return TableCell(points(net.estimate), interval, bold=net.low > 0 or net.high < 0)
+
+
+#: What the columns of a board mean.
+BOARD_NOTE = (
+    "at most: share of right answers lost, bounded with 95% confidence on so many problems of the "
+    "half that chose the setting; then the other half: tokens, keys, loops and tails spared, in %; "
+    "answers lost of so many right and gained of so many wrong; net: in points of all; brackets: "
+    "95% intervals, problems resampled; asked: tokens and keys that asking the model took, in % of "
+    "all, taken off what is spared"
+)
+
+
+def board_grids(board: Board) -> list[Grid]:
+    """A table for each group."""
+    columns = ("detector", "at most", "tokens", "keys", "lost", "gained", "net", "loops", "tails")
+    grids = []
+    for group, rows in board.items():
+        asks = any(row.asked_tokens or row.asked_keys for row in rows)
+        lines = tuple(Line((row.label,), _board_cells(row, asks)) for row in rows)
+        why: dict[str, list[str]] = {}
+        for row in rows:
+            if row.reason:
+                why.setdefault(row.reason, []).append(row.detector)
+        caption = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in why.items())
+        title = f"Stopping at the same loss ({subject(group, board)})"
+        grids.append(Grid(title, (*columns, *(["asked"] if asks else [])), lines, caption))
+    return grids
+
+
+def _board_cells(row: BoardRow, asks: bool) -> tuple[TableCell, ...]:
+    if row.effect is None:
+        return (TableCell("no setting"), *[TableCell()] * (7 + asks))
+    bound = TableCell(f"{100 * row.high:.2g}%", f"of {row.problems}")
+    change, solved = row.effect.change, row.effect.solved
+    cells = [
+        TableCell() if row.problems is None else bound,
+        *(share(row.effect.tokens), share(row.keys)),
+        TableCell(f"{change.lost}", f"of {solved}"),
+        TableCell(f"{change.gained}", f"of {row.judged - solved}"),
+        *(_net(change), share(row.loops), share(row.tails)),
+    ]
+    if asks:
+        both = (whole_percent(part).value for part in (row.asked_tokens, row.asked_keys))
+        cells.append(TableCell(", ".join(both)))
+    return tuple(cells)

@@ -85,14 +85,6 @@ def tested(of: Change) -> list[TableCell]:
     return [TableCell(points(of.estimate), star=star), number(of.lost), number(of.gained)]
 
 
-def net(of: Interval) -> TableCell:
-    """A change in points with its interval; bold where that leaves out 0."""
-    if of.estimate is None or of.low is None or of.high is None:
-        return TableCell(points(of.estimate))
-    interval = f"[{100 * of.low:+.1f}, {100 * of.high:+.1f}]"
-    return TableCell(points(of.estimate), interval, bold=of.low > 0 or of.high < 0)
-
-
 def _bound(value: float) -> str:
     """Whole points, but never a 0 where the bound is not."""
     text = f"{100 * value:.0f}"

@@ -71,8 +71,8 @@ class BoardRow:
             and the 95% upper bound of their rate.
         effect: on the other half, with `judged` traces; None where no setting is proved.
         keys, loops, tails: shares spared there, of keys and of wasted tokens (see `Sample`).
-        asked_tokens, asked_keys: what it asks of the model, a share of all without it; what is
-            spared is after it.
+        asked_tokens, asked_keys: what its questions took, a share of all without it; what is
+            spared is after them.
     """
 
     detector: str
@@ -119,8 +119,7 @@ def make_board(stores: Sequence[Watched], rate: float, seed: int) -> Board:
     bootstrap = Bootstrap(seed)
     names: dict[str, tuple[str, list[str]]] = {}
     traces: dict[tuple[Group, str], dict[Problem, list[Any]]] = defaultdict(dict)
-    nulls: dict[tuple[Group, str], Pairs] = defaultdict(list)
-    board: dict[Group, list[BoardRow]] = {}
+    nulls: dict[Group, Pairs] = {}
     for store in stores:
         called = iter(labels([step for ladder in store.ladders for step in ladder.steps]))
         firsts = labels([ladder.steps[0] for ladder in store.ladders])
@@ -133,16 +132,15 @@ def make_board(stores: Sequence[Watched], rate: float, seed: int) -> Board:
             for group, samples in groups.items():
                 known = traces[group, key]
                 part = [s for s in samples if s.action in ("none", action.name)]
-                for problem, pairs in traces_by_problem(part, own).items():
-                    known[problem] = _added(known.get(problem, []), pairs)
+                for problem, new in traces_by_problem(part, own).items():
+                    known[problem] = _added(known.get(problem, []), new)
         for group, samples in groups.items():
-            board[group] = []
-            for name, again in _null_pairs(samples):
-                nulls[group, name] = _added(nulls[group, name], again)
+            nulls[group] = _added(nulls.get(group, []), _null_pairs(samples))
+    board: dict[Group, list[BoardRow]] = {group: [] for group in nulls}
     for (group, key), of_key in traces.items():
         board[group] += _row(*names[key], of_key, rate, seed, bootstrap)
-    for (group, name), again in nulls.items():
-        board[group] += [_measured(BoardRow(f"null ({name})"), again, bootstrap)] if again else []
+    for group, pairs in nulls.items():
+        board[group] += [_measured(BoardRow("null"), pairs, bootstrap)] if pairs else []
     return board
 
 
@@ -155,19 +153,13 @@ def _groups(store: Watched) -> Mapping[Group, list[Sample]]:
     return groups
 
 
-def _null_pairs(samples: Sequence[Sample]) -> Iterator[tuple[str, Pairs]]:
+def _null_pairs(samples: Sequence[Sample]) -> Pairs:
     """Full attention drawn again next to itself; without such draws every second sample."""
     plain = [sample for sample in samples if sample.detector == "none"]
     full = {s.pair: s for s in plain if s.backend == "full" and s.penalty == "none"}
-    again: dict[str, list[Sample]] = defaultdict(list)
-    for sample in plain:
-        if sample.role == "null":
-            again[sample.backend].append(sample)
-    if not again:
-        odd = (sample for sample in full.values() if sample.sample_index % 2)
-        again["next sample"] = [replace(s, sample_index=s.sample_index - 1) for s in odd]
-    for name, drawn in again.items():
-        yield name, paired(drawn, full)
+    odd = (sample for sample in full.values() if sample.sample_index % 2)
+    again = [sample for sample in plain if sample.role == "null"]
+    return paired(again or [replace(s, sample_index=s.sample_index - 1) for s in odd], full)
 
 
 def _added(known: list[T], new: Sequence[T]) -> list[T]:
@@ -209,9 +201,9 @@ def _measured(row: BoardRow, pairs: Pairs, bootstrap: Bootstrap) -> BoardRow:
         row,
         effect=detector_effect(pairs, bootstrap, pooled=True),
         judged=len(judged(pairs)),
-        keys=spared(pairs, lambda sample: sample.paid_keys, bootstrap),
+        keys=spared(pairs, lambda sample: sample.keys_read, bootstrap),
         loops=spared(pairs, lambda sample: sample.wasted_loop, bootstrap),
         tails=spared(pairs, lambda sample: sample.wasted_tail, bootstrap),
         asked_tokens=asked("asked_tokens", "paid_tokens"),
-        asked_keys=asked("asked_keys", "paid_keys"),
+        asked_keys=asked("asked_keys", "keys_read"),
     )

@@ -40,10 +40,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Clean:
-    """The traces of one problem that should not be stopped, and how many each setting stops.
-
-    Of another loss than `FALSE_STOPS`: the traces that count, and those to which it happens.
-    """
+    """The traces of one problem that count, and to how many the loss happens at each setting."""
 
     problem: str
     traces: int

@@ -228,9 +228,6 @@ def _draw_scatter(axis: Any, panel: Panel) -> None:
 # ---------------------------------------------------------------- board
 
 
-_BARS = "bars: 95% intervals, problems resampled"
-
-
 def draw_board(board: Board, rate: float, stem: Path) -> list[Path]:
     """Write the board as one figure, a panel a group and a line a detector; PNG before SVG."""
     heights = [len(rows) + 2.0 for rows in board.values()]  # with a title and an axis
@@ -245,8 +242,8 @@ def draw_board(board: Board, rate: float, stem: Path) -> list[Path]:
         tokens = Line2D([], [], color=_COLOURS[0], marker="o", label="tokens")
         keys = Line2D([], [], color=_COLOURS[5], marker="|", linestyle="none", label="keys")
         proved = f"proved on half of the problems to lose less than {100 * rate:.3g}% of answers"
-        notes = [f"each at the most eager setting {proved}", "shown on the other half", _BARS]
-        _finish(figure, "What is spared at the same loss", [tokens, keys], notes)
+        note = f"each at the most eager setting {proved}, on the other half; bars: 95% intervals"
+        _finish(figure, "What is spared at the same loss", [tokens, keys], [note])
         return _save(figure, stem)
 
 

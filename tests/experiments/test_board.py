@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import Make, go, json_of
+from sweeping import json_of
 from synthetic_samples import sample, sparse
 
 import lil
 from experiments.cli import main
 from experiments.grid.detectors import labels
 from experiments.report.board import BoardRow, Ladder, Watched, make_board
-from experiments.report.tables import board_grids
-from experiments.store.samples.replay import samples_of
+from experiments.report.tables.detectors import board_grids
 from experiments.store.samples.sample import Sample
-from experiments.store.study import Study
 
 CapFd = pytest.CaptureFixture[str]
 SMALL = Path(__file__).parent / "data" / "small"
+GONE: dict[str, Any] = {"status": "missing", "tokens": None, "correct": None, "stopped_at": None}
 STEPS = [lil.Budget(150), lil.Budget(50), lil.Budget(10)]
 
 
@@ -109,7 +108,7 @@ def test_what_a_detector_asks_is_taken_off_what_it_spares() -> None:
     assert row.asked_tokens == pytest.approx(50 * 6 / 6000)
     assert row.asked_keys == pytest.approx(50 * 70 / 70000)
     assert row.effect.tokens.estimate == pytest.approx(1 - 50 * 56 / 6000)
-    assert row.keys.estimate == pytest.approx(1 - 50 * 570 / 70000)
+    assert row.keys.estimate == pytest.approx(1 - 50 * 500 / 70000)  # read for questions, too
     (grid,) = board_grids(make_board([store], 0.9, seed=0))
     assert (grid.columns[-1], grid.lines[0].cells[-1].value) == ("asked", "5%, 5%")
 
@@ -148,12 +147,7 @@ def test_steps_of_which_runs_are_missing_are_not_chosen() -> None:
     for gone in (missing[:1], missing, labels(STEPS)):
         acted = [replace(s, action="answer", **GONE if s.detector in gone else {}) for s in cut]
         row = only(0.9, board_of([*plain, *acted], steps))
-        assert row.label == (
-            "null (next sample)" if gone == labels(STEPS) else "budget:answer tokens=150"
-        )
-
-
-GONE: dict[str, Any] = {"status": "missing", "tokens": None, "correct": None, "stopped_at": None}
+        assert row.label == ("null" if gone == labels(STEPS) else "budget:answer tokens=150")
 
 
 def test_groups_and_a_run_that_two_stores_have() -> None:
@@ -188,7 +182,7 @@ def test_the_null_is_a_row_whose_interval_contains_zero(again: str) -> None:
     assert again == "full again" or len({s.pair for s in first + then}) == 120
     plain = [*first, *then]
     ((*_, null),) = make_board([Watched(0.6, plain, [])] * 2, 0.5, seed=0).values()
-    assert (null.detector, null.problems) == (f"null ({again})", None)
+    assert (null.detector, null.problems) == ("null", None)
     effect = null.effect
     assert effect is not None
     assert (null.judged, effect.change.lost, effect.change.gained) == (60, 6, 6)
@@ -198,44 +192,13 @@ def test_the_null_is_a_row_whose_interval_contains_zero(again: str) -> None:
         assert interval.low < 0 < (interval.high or 0)
 
 
-def test_companions_of_a_signal_are_paid_up_to_the_stop(
-    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Asked after tokens 4, 9 and 20, the second answer stops the text."""
-    config = tiny_config(backends="full", budgets="32", limit=6, detectors="margin")
-    go(config, tmp_path)
-    study = Study.open(tmp_path)
-    (margin,) = study.detectors
-    (name,) = margin.signals
-    run, record = max(
-        ((run, study.store.get(run.id)) for run in study.runs()),
-        key=lambda pair: pair[1].meta["tokens"] if pair[1] else 0,
-    )
-    assert record is not None
-    trace = record.trace()
-    assert trace.tokens > 20
-    pieces = tuple(b"." if at in (4, 9, 20) else b"x" for at in range(1, trace.tokens + 1))
-    numbers = {"": (9.0, 0.1, 9.0), ":tokens": (3, 4, 5), ":keys": (50.0, 70.0, 90.0)}
-    signals = {
-        name + kind: tuple(zip((4, 9, 20), part, strict=True)) for kind, part in numbers.items()
-    }
-    monkeypatch.setattr(
-        type(record), "trace", lambda _: replace(trace, pieces=pieces, signals=signals)
-    )
-    both = [("stops", margin), ("never", margin.quiet())]
-    plain, stops, never = samples_of(run, record, study.caps(run), "none", both, study.store)
-    assert (plain.asked_tokens, plain.asked_keys) == (0, 0.0)
-    assert (stops.stopped_at, stops.asked_tokens, stops.asked_keys) == (10, 7, 120.0)
-    assert (never.asked_tokens, never.asked_keys) == (12, 210.0)
-    assert never.paid_tokens == (plain.paid_tokens or 0) + 12
-
-
 def test_the_command(capfd: CapFd, tmp_path: Path) -> None:
     store = shutil.copytree(SMALL, tmp_path / "store", ignore=shutil.ignore_patterns("cache"))
     result = json_of(capfd, "board", store, "--rate", "0.9", "--out", tmp_path / "x.svg")
     assert [*map(Path, result["figures"])] == [tmp_path / "x.png", tmp_path / "x.svg"]
     assert all(Path(path).stat().st_size > 10_000 for path in result["figures"])
-    assert [reason.partition(":")[0] for reason in result["left_out"]] == ["margin", "stall"]
+    left_out = {reason.partition(":")[0] for reason in result["left_out"]}
+    assert left_out >= {"margin", "stall"}
     first = result["groups"][0]
     assert (first["attention"], first["penalty"]) == ("full attention", "none")
     names = [row["detector"] for row in first["rows"]]

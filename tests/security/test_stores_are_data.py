@@ -141,6 +141,7 @@ def test_no_command_imports_what_a_manifest_names(
     written(store, ATTACKS[name])
     command = ["replay", str(store), "--detector", "guardian,either(parts='cycle+budget')"]
     assert main(command) in (0, 2)
+    assert main(["board", str(store)]) in (0, 2)
     assert not mark.exists()
     assert "Traceback" not in capfd.readouterr().err
 

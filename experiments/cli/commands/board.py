@@ -23,9 +23,11 @@ from experiments.cli.stores import (
 )
 from experiments.grid.detectors import detectors_like, steps_of, typed_detectors
 from experiments.grid.identity import digest
-from experiments.report import figures, tables
+from experiments.report import figures
 from experiments.report.board import Ladder, Watched, make_board
 from experiments.report.exports import check_file
+from experiments.report.tables import rich_table
+from experiments.report.tables.detectors import BOARD_NOTE, board_grids
 from experiments.store import manifest
 from experiments.store.study import Study
 from lil import Detector
@@ -75,9 +77,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             raise InvalidValue("store", str(study.folder), "one whose answers can be judged")
         stores.append(Watched(study.config.temperature, samples, ladders))
     board = make_board(stores, args.rate, args.seed)
-    for grid in tables.board_grids(board):
-        console.print(tables.rich_table(grid, console.width))
-    console.print(tables.BOARD_NOTE, markup=False, highlight=False)
+    for grid in board_grids(board):
+        console.print(rich_table(grid, console.width))
+    console.print(BOARD_NOTE, markup=False, highlight=False)
     for reason in left_out:
         console.plain(f"left out: {reason}")
     stem = Path(args.out or studies[0][1].folder / "figures" / "board.png").with_suffix("")
@@ -111,10 +113,10 @@ def _ladders(study: Study, specs: Sequence[Spec]) -> tuple[list[Ladder], list[st
             continue
         ladders.append(Ladder(parameter, steps))
         acting: dict[str, list[Detector]] = {}
-        for detector in study.detectors:
-            if detector.name == steps[0].name and not detector.action.ends:
-                alike = replace(detector, **{parameter: values[0]})
-                acting.setdefault(digest(alike.identity()), []).append(detector)
+        for other in study.detectors:
+            if other.name == steps[0].name and not other.action.ends:
+                alike = replace(other, **{parameter: values[0]})
+                acting.setdefault(digest(alike.identity()), []).append(other)
         for own in acting.values():
             own.sort(key=attrgetter(parameter), reverse=values[0] > values[-1])
             ladders.append(Ladder(parameter, own))

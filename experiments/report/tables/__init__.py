@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING
 
 from experiments.report.names import short_named, short_names
 from experiments.report.tables import backends
-from experiments.report.tables.detectors import (
-    BOARD_NOTE,
-    board_grids,
-    detector_grids,
-    penalty_grids,
-    pool_grids,
-)
+from experiments.report.tables.detectors import detector_grids, penalty_grids, pool_grids
 from experiments.report.tables.grid import Grid, rich_table
 
 if TYPE_CHECKING:
     from experiments.report.report import Report
 
-__all__ = ["BOARD_NOTE", "Grid", "board_grids", "every_grid", "pool_grids", "rich_table"]
+__all__ = ["Grid", "every_grid", "pool_grids", "rich_table"]
 
 
 def every_grid(report: Report) -> list[Grid]:

@@ -138,6 +138,7 @@ def _with_questions(sample: Sample, spent: Mapping[str, float]) -> Sample:
     return replace(
         sample,
         asked_tokens=tokens,
+        asked_keys=spent["keys"],
         keys_read=None if keys is None else keys + spent["keys"],
         decode_sec=None if seconds is None else seconds + spent["seconds"],
     )

@@ -23,7 +23,7 @@ from attention.spec import merge
 from attention.testing import ContractBroken
 from attention.testing.broken import Breach, require, require_aliases, run
 from lil.detectors import DETECTORS, Detector, Verdict, Watcher, replay
-from lil.detectors.base.asking import Reply
+from lil.detectors.base.asking import Trial
 from lil.hidden_states import Reading
 from lil.penalties import PENALTIES, Penalty
 from lil.trace import Signal, Trace
@@ -114,11 +114,11 @@ class DetectorCase(NamedTuple):
 
     def look(self, watcher: Watcher[Any], at: int) -> None:
         """Show what the model computed at token `at`, or would answer, to who wants it."""
+        for asking in watcher.asking():
+            asking.hear(Trial(asking.detector, [], b"7", [-0.01 / (at + 1)], [1 / (at + 1)]))
         if watcher.wants:
             numbers = torch.randn(self.hidden_size, generator=torch.Generator().manual_seed(at))
             watcher.see(cast("Reading", MadeUpReading(numbers)))
-        for asking in watcher.asking():
-            asking.hear(Reply(b"7", (-1e-3 / at,), (1 / at,), (8.0, 64.0, 0.25)))
 
     def step(self, watcher: Watcher[Any], at: int, text: Sequence[bytes]) -> None:
         """Show token `at` of a text, and what the model computed there."""

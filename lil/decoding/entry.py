@@ -158,13 +158,11 @@ def _check_forced(options: DecodeOptions, requests: Sequence[Request]) -> None:
     for index, request in enumerate(requests):
         if not request.forced:
             continue
-        for detector in options.detectors:
+        # What is asked near their end is read beyond what all methods read alike.
+        for detector in (*options.detectors, *(x for x in options.probes if x.cues)):
             if detector.signals or not detector.action.ends:
                 allowed = "none with a detector that acts or reads: it must see them decoded"
                 raise InvalidValue("forced", detector.name, allowed)
-        for probe in options.probes:
-            if probe.cues:  # near their end it would read beyond what all methods read alike
-                raise InvalidValue("forced", probe.name, "none with a probe that asks the model")
         if any(probe.signals - request.signals.keys() for probe in options.probes):
             allowed = "the signals of forced tokens, for every probe"
             raise InvalidValue(f"signals[{index}]", [*request.signals], allowed)

@@ -12,12 +12,11 @@ from attention import AttentionCache
 from attention.errors import InvalidValue
 from lil.compression.curves import Point
 from lil.compression.meter import Meter
-from lil.decoding.asking import Fork
 from lil.decoding.ledger import Totals, cost_of
 from lil.decoding.options import DecodeOptions, Request
 from lil.decoding.sampling import row_stream
 from lil.detectors import Action, Detector, Stop, Verdict, Watcher, ends_thinking, is_answering
-from lil.detectors.base.asking import AskingWatcher
+from lil.detectors.base.asking import AskingWatcher, Trial
 from lil.hidden_states import HiddenStates, Reading
 from lil.thinking import Marks, closing, state_behind
 from lil.trace import Cost, Signal
@@ -262,18 +261,17 @@ class Lane:
     def see(self, states: HiddenStates, place: int) -> None:
         self._observers.see(states, place)
 
-    def forks(self) -> list[tuple[AskingWatcher, Fork]]:
-        """Who asks for an answer at the newest token, which the model has not read, and where."""
-        forks: list[tuple[AskingWatcher, Fork]] = []
+    def trials(self) -> list[tuple[AskingWatcher, Trial]]:
+        """Who asks for an answer at the newest token, which the model has not read."""
+        trials: list[tuple[AskingWatcher, Trial]] = []
         going = self.finish is None and self.due is None
         for watcher in self._observers.asking() if going else ():
-            detector, kept = watcher.detector, len(self.new_ids) - (watcher.detector.at == "word")
-            output = b"".join(self.pieces[:kept])
-            cue = self._shared.cues[self._shared.cue_of(detector.cue, self.prompt_bytes, output)]
-            ids = [*self.prompt_ids, *self.new_ids[:kept], *cue]
-            read = len(self.prompt_ids) + len(self.new_ids) - 1
-            forks.append((watcher, Fork(detector, self.place, len(self.prompt_ids), ids, read)))
-        return forks
+            asking, shared = watcher.detector, self._shared
+            read = [] if asking.at == "word" else self.new_ids[-1:]
+            output = b"".join(self.pieces[: len(self.new_ids) - 1 + len(read)])
+            cue = shared.cues[shared.cue_of(asking.cue, self.prompt_bytes, output)]
+            trials.append((watcher, Trial(asking, [*read, *cue])))
+        return trials
 
     def take(self, sampled: int) -> int:
         """The next token, of a cue if any is left, else the sampled one.

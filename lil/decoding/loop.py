@@ -13,9 +13,9 @@ from torch import Tensor
 
 from attention import AttentionCache
 from attention.core import devices
+from attention.errors import InvalidValue
 from attention.patching.captured import padded
 from attention.patching.decode_step import DecodeStep, NotCompiled
-from lil.decoding.asking import replies
 from lil.decoding.batch import Batch, Flight, StepResult
 from lil.decoding.choosing import BatchPenalties, Chooser, checked_tokens, widened
 from lil.decoding.compiling import step_of, warn_not_compiled
@@ -23,7 +23,8 @@ from lil.decoding.filling import longest_row, prompt_tokens, rows_together
 from lil.decoding.lane import Lane, PendingAction, RunContext
 from lil.decoding.options import Request
 from lil.decoding.record import make_trace
-from lil.decoding.sampling import Sampler
+from lil.decoding.sampling import NotFiniteError, Sampler
+from lil.detectors.base.asking import AskingWatcher, Trial
 from lil.hidden_states import HiddenStates, margins
 from lil.trace import Trace
 
@@ -96,6 +97,10 @@ class DecodeLoop:
             if self.callbacks.batch is not None:
                 self.callbacks.batch(self.places)
             most = self.places if options.batch_size == "auto" else int(options.batch_size)
+            switch = cache.session.anatomy.switch
+            if self.asks and switch is not None:
+                allowed = f"none that asks: the model reads texts beyond {switch} tokens anew"
+                raise InvalidValue("detectors", self.model.config.model_type, allowed)
             # Before the model is hooked: a compiled step gives the states itself.
             states = self.hidden.modules
             self.step = step_of(self.model, cache, options, requests, most, states=states)
@@ -134,8 +139,8 @@ class DecodeLoop:
             batch.bill(landed_at - started)
         self._take(batch, result, newcomers)
         batch.unbilled += time.perf_counter() - landed_at
-        if self.asks:
-            self._ask(batch, result.rows)  # who is not asked pays nothing for it
+        if self.asks:  # trials count their seconds themselves
+            self._ask([(row, *asked) for row in result.rows for asked in row.trials()], batch.cache)
         if self.callbacks.step is not None:
             self.callbacks.step(self.tokens_done)
 
@@ -242,9 +247,7 @@ class DecodeLoop:
     def _step(self, batch: Batch, uniforms: Sequence[float]) -> tuple[Tensor, Tensor]:
         """As `_choose`, behind every row's newest token: in the step's graph where that can be."""
         for place in batch.cache.outgrown:
-            row = batch.rows[place]
-            ids = [*row.prompt_ids, *row.new_ids][: int(batch.cache.seen[place])]
-            self._read_again(batch.cache, place, len(row.prompt_ids), ids, beyond=True)
+            self._read_again(batch, batch.rows[place], int(batch.cache.seen[place]), beyond=True)
         if self._in_graphs and self.step is not None and self.step.follows(batch.cache):
             if batch.chooser is None:
                 batch.chooser = Chooser(
@@ -289,15 +292,14 @@ class DecodeLoop:
             self.step = None
             return None
 
-    def _read_again(
-        self, cache: AttentionCache, place: int, prompt: int, tokens: Sequence[int], beyond: bool
-    ) -> None:
-        """Read a row's tokens anew, as a text on one side of the model's switch."""
-        ids = torch.tensor([tokens], device=self.model.device)
-        fresh = cache.new(prompts=[prompt], beyond=beyond)
-        positions = torch.arange(len(tokens), device=ids.device)
-        self._forward(fresh, input_ids=ids, position_ids=positions[None])
-        cache.replace_rows([place], fresh)
+    def _read_again(self, batch: Batch, row: Lane, tokens: int, beyond: bool) -> None:
+        """Read a row's first tokens anew, as a text on one side of the model's switch."""
+        ids = torch.tensor([[*row.prompt_ids, *row.new_ids][:tokens]], device=self.model.device)
+        cache = batch.cache.new(prompts=[len(row.prompt_ids)], beyond=beyond)
+        self._forward(
+            cache, input_ids=ids, position_ids=torch.arange(tokens, device=ids.device)[None]
+        )
+        batch.cache.replace_rows([row.place], cache)
 
     def _forward(self, cache: AttentionCache, **inputs: Tensor) -> Tensor:
         self.hidden.here_only()  # a stream may be drawn from one thread and then from another
@@ -309,18 +311,34 @@ class DecodeLoop:
             row.check(totals, batch.seconds - row.started_at)
 
     @torch.inference_mode()
-    def _ask(self, batch: Batch, rows: Sequence[Lane]) -> None:
-        """Answer what watchers ask at the rows' newest tokens."""
-        watchers, forks = [], []
-        for row in rows:
-            for watcher, fork in row.forks():
-                watchers.append(watcher)
-                forks.append(fork)
-        if forks:
-            table, eos = self.shared.table, self.shared.eos
-            got = replies(batch.cache, forks, table, eos, self._forward, self._read_again)
-            for watcher, reply in zip(watchers, got, strict=True):
-                watcher.hear(reply)
+    def _ask(
+        self, asked: Sequence[tuple[Lane, AskingWatcher, Trial]], cache: AttentionCache
+    ) -> None:
+        """Answer trials on copies of their rows; cues are read a token a step, as are actions'."""
+        started, going = time.perf_counter(), [trial for *_, trial in asked]
+        cache = cache.clone([row.place for row, *_ in asked]) if asked else cache
+        while going:
+            ids = devices.put([x.ids[x.tokens] for x in going], self.model.device, torch.int64)
+            positions = cache.seen[:, None]
+            scores = self._forward(cache, input_ids=ids[:, None], position_ids=positions)
+            likely = scores.double().log_softmax(-1)
+            best, tokens = likely.max(-1)
+            if not best.isfinite().all():
+                raise NotFiniteError
+            entropies = torch.special.entr(likely.exp()).sum(-1)
+            columns = (cache.row_stats().keys_read, tokens, best, entropies)
+            rows = zip(*(x.tolist() for x in columns), strict=True)
+            for trial, (keys, token, *numbers) in zip(going, rows, strict=True):
+                piece = None if token in self.shared.eos else self.shared.table[token]
+                trial.read(keys, token, piece, *numbers)
+            left = [at for at, trial in enumerate(going) if not trial.ended]
+            if 0 < len(left) < len(going):
+                cache.select_rows(left)
+            going = [going[at] for at in left]
+        seconds, tokens_read = time.perf_counter() - started, sum(x.tokens for *_, x in asked)
+        for _, watcher, trial in asked:
+            trial.seconds = seconds * trial.tokens / tokens_read
+            watcher.hear(trial)
 
     # What follows a verdict
 
@@ -347,8 +365,7 @@ class DecodeLoop:
         if state < len(row.new_ids):
             tokens, switch = len(row.prompt_ids) + state - 1, batch.cache.session.anatomy.switch
             if batch.cache.rewindable and switch is not None and tokens <= switch:
-                prompt, ids = len(row.prompt_ids), [*row.prompt_ids, *row.new_ids][:tokens]
-                self._read_again(batch.cache, row.place, prompt, ids, beyond=False)
+                self._read_again(batch, row, tokens, beyond=False)
             elif batch.cache.rewindable:
                 batch.cache.rewind(row.place, tokens)
             else:

@@ -9,27 +9,23 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attention.errors import check_int
-from lil.detectors.base.asking import Asking, Reply
+from lil.detectors.base.asking import Asking, Trial
 
 
 @dataclass(frozen=True)
 class Agreement(Asking):
     """Stops when `times` trial answers in a row are the same.
 
-    Answer convergence (Liu and Wang, arXiv 2506.02536), at the ends of sentences. Answers are the
-    same where their bytes are, but for blanks around them; an empty one is none, and never counts.
-    Its number is 48 bits of its BLAKE2b hash, 0 for none.
-
-    Where we differ from the paper: what ends a sentence; the default is to stop, and
-    `on_stop="answer"` goes on to the answer.
+    Answer convergence (Liu and Wang, arXiv 2506.02536). Answers are the same where their bytes are,
+    but for blanks around them; an empty one never counts. A number is 48 bits of the answer's
+    BLAKE2b hash, 0 for an empty one. Where we differ: what ends a sentence.
 
     Args:
         times: answers in a row that are enough.
-        cue, at, words, tokens: what is asked and where, see `Asking`.
-        on_stop: what follows; not `regenerate`.
+        cue, at, words, tokens, on_stop: see `Asking`; not `regenerate`.
 
     Raises:
-        InvalidValue: a value outside its range, an empty cue, unknown action, or `regenerate`.
+        InvalidValue: a value outside its range, unknown action, or `regenerate`.
     """
 
     at: str | int = "sentence"
@@ -43,9 +39,10 @@ class Agreement(Asking):
         super().__post_init__()
         check_int("times", self.times, 1)
 
-    def number(self, reply: Reply) -> float:
-        hashed = hashlib.blake2b(reply.answer, digest_size=6).digest()
-        return float(int.from_bytes(hashed, "big")) if reply.answer else 0.0
+    def number(self, trial: Trial) -> float:
+        answer = trial.answer.strip()
+        hashed = hashlib.blake2b(answer, digest_size=6).digest()
+        return float(int.from_bytes(hashed, "big")) if answer else 0.0
 
     def evidence(self, numbers: Sequence[float]) -> dict[str, float] | None:
         newest = numbers[-self.times :]

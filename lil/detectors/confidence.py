@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attention.errors import check_share
-from lil.detectors.base.asking import Asking, Reply
+from lil.detectors.base.asking import Asking, Trial
 
 
 @dataclass(frozen=True)
@@ -17,18 +17,14 @@ class Confidence(Asking):
 
     DEER (Yang et al., arXiv 2504.15895). The confidence is the geometric mean of the largest
     probability at each of the answer's tokens, before penalties and temperature; above `above` the
-    generation stops before the word at which it asked.
-
-    Where we differ from the paper: the token that ends the answer counts as well; the default is to
-    stop, and `on_stop="answer"` goes on to the answer.
+    generation stops before the word. Where we differ: the token that ends the answer counts, too.
 
     Args:
         above: confidence that is enough; 1 never is.
-        cue, at, words, tokens: what is asked and where, see `Asking`.
-        on_stop: what follows; not `regenerate`.
+        cue, at, words, tokens, on_stop: see `Asking`; not `regenerate`.
 
     Raises:
-        InvalidValue: a value outside its range, an empty cue, unknown action, or `regenerate`.
+        InvalidValue: a value outside its range, unknown action, or `regenerate`.
     """
 
     above: float = 0.95
@@ -41,8 +37,8 @@ class Confidence(Asking):
         super().__post_init__()
         check_share("above", self.above)
 
-    def number(self, reply: Reply) -> float:
-        return math.exp(math.fsum(reply.best) / len(reply.best))
+    def number(self, trial: Trial) -> float:
+        return math.exp(math.fsum(trial.best) / len(trial.best))
 
     def evidence(self, numbers: Sequence[float]) -> dict[str, float] | None:
         enough = numbers[-1] > self.above

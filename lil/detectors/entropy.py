@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attention.errors import check_choice, check_int, check_number
-from lil.detectors.base.asking import Asking, Reply
+from lil.detectors.base.asking import Asking, Trial
 
 
 @dataclass(frozen=True)
@@ -18,24 +18,19 @@ class Entropy(Asking):
     EAT (Wang et al., arXiv 2509.26522): the entropy x, in nats, of the token behind the end of
     thinking, at the end of each chunk. A moving mean m is at first x, then (1 - alpha) m + alpha x;
     a variance v is at first 0, then (1 - alpha) v + alpha (x - m)^2 with the new m. From the
-    `least`-th number on the generation stops where v < `below`; with `measure="mean"`, where m is.
-
-    The latter, with alpha and `least` 1, is the rule of HALT-CoT and UnCert-CoT (Zhu et al., arXiv
-    2503.15341). Of an answer of several tokens x is the mean.
-
-    Where we differ from the papers: the token that ends an answer counts as well; the default is to
-    stop, and `on_stop="answer"` goes on to the answer.
+    `least`-th x on the generation stops where v < `below`. Where `measure` is "mean", it does where
+    m < `below`: with alpha and `least` 1 the rule of HALT-CoT and UnCert-CoT (Zhu et al., arXiv
+    2503.15341). Of several tokens, what ends an answer among them, x is the mean.
 
     Args:
         measure: "variance" or "mean".
         below: what is low enough, in nats, or their square; 0 never is.
         alpha: share of the newest number, above 0 and at most 1.
         least: numbers before a verdict; EAT's code waits for 4 / alpha.
-        cue, at, words, tokens: what is asked and where, see `Asking`.
-        on_stop: what follows; not `regenerate`.
+        cue, at, words, tokens, on_stop: see `Asking`; not `regenerate`.
 
     Raises:
-        InvalidValue: a value outside its range, an empty cue, unknown action, or `regenerate`.
+        InvalidValue: a value outside its range, unknown action, or `regenerate`.
     """
 
     cue: str = "</think>\n"
@@ -57,8 +52,8 @@ class Entropy(Asking):
         check_number("alpha", self.alpha, "a number above 0, at most 1", above=0, most=1)
         check_int("least", self.least, 1)
 
-    def number(self, reply: Reply) -> float:
-        return math.fsum(reply.entropies) / len(reply.entropies)
+    def number(self, trial: Trial) -> float:
+        return math.fsum(trial.entropies) / len(trial.entropies)
 
     def evidence(self, numbers: Sequence[float]) -> dict[str, float] | None:
         mean, variance = numbers[0], 0.0

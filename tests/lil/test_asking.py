@@ -17,7 +17,7 @@ import lil
 from attention.errors import InvalidValue
 from experiments.grid import data, models
 from lil import detectors
-from lil.detectors.base.asking import Reply
+from lil.detectors.base.asking import Trial
 
 PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
 #: Tokens of the tiny models' texts.
@@ -75,9 +75,11 @@ def test_an_answer_and_its_cost_are_those_of_the_action(
         assert acted.new_ids[20:23] == tuple(CUE_IDS)
         text = b"".join(acted.pieces[23:27]).lstrip()
         answer = text.partition(b"\n")[0].strip()
-        reply = Reply(answer, (), (), (0.0, 0.0, 0.0))
         signals = {name.rpartition(":")[2]: dict(of) for name, of in probed.signals.items()}
-        assert probed.signals[agreement.signal][0] == (20, agreement.number(reply))
+        assert probed.signals[agreement.signal][0] == (
+            20,
+            agreement.number(Trial(agreement, [], answer)),
+        )
         tokens = int(signals["tokens"][20])
         assert tokens <= 7
         keys = acted.cost_at(20 + tokens).keys_read - acted.cost_at(20).keys_read
@@ -190,7 +192,7 @@ def test_what_cannot_ask_is_refused_by_name(qwen: Any, tokenizer: Any) -> None:
                 lil.decode(qwen, tokenizer, options.pop("prompts"), **options)
     with pytest.raises(InvalidValue, match=r"cue.*no such words"):
         run(qwen, tokenizer, [replace(confidence, cue="no such words")])
-    with pytest.raises(InvalidValue, match=r"tokenizer.*Wait"):
+    with pytest.raises(InvalidValue, match=r"words = .Wait"):
         run(qwen, tokenizer, [replace(confidence, words="Wait")])
     for wrong in ({"at": "line"}, {"at": 0}, {"words": " "}, {"cue": ""}, {"tokens": 0}):
         with pytest.raises(InvalidValue, match=f"{next(iter(wrong))} = "):

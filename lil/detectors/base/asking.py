@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 from attention.errors import InvalidValue, check_int
 from lil.chopper.chunks import ends_chunk, ends_sentence
@@ -13,40 +13,59 @@ from lil.detectors.base.base import Verdict
 from lil.detectors.base.signals import SignalDetector, SignalWatcher
 from lil.trace import Signal
 
-#: Values of `at` that are no number of tokens.
-PLACES = ("word", "sentence", "chunk")
-#: What a question costs: the tokens that the model read for it, the keys that these read, seconds.
+#: What questions cost: tokens that the model read for them, keys that these read, and seconds.
 #: Each is a signal of its own, `<signal>:<cost>`.
 COSTS = ("tokens", "keys", "seconds")
-# Where a token has nothing else, no sentence or chunk has begun.
+# Tokens of nothing else begin no sentence or chunk.
 _NOTHING = b" \t\r\n.!?\"')]}*`"
 
 
-class Reply(NamedTuple):
-    """An answer; of each of its tokens the best log-probability and the entropy; what it cost."""
+@dataclass
+class Trial:
+    """A trial answer: ids that a row's copy reads, and what it says behind them.
 
-    answer: bytes
-    best: Sequence[float]
-    entropies: Sequence[float]
-    costs: tuple[float, float, float]
+    Of the answer's tokens it has the log-probability of the likeliest and the entropy in nats.
+    """
+
+    asking: Asking
+    ids: list[int]
+    answer: bytes = b""
+    best: list[float] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
+    ended: bool = False
+    tokens: int = 0  # read so far
+    keys: float = 0.0
+    seconds: float = 0.0
+
+    def read(self, keys: float, token: int, piece: bytes | None, best: float, doubt: float) -> None:
+        """The next id was read; what follows it has no piece where it ends the text."""
+        self.tokens, self.keys = self.tokens + 1, self.keys + keys
+        if self.tokens < len(self.ids):
+            return
+        self.ids.append(token)
+        self.best.append(min(best, 0.0))
+        self.entropies.append(max(doubt, 0.0))
+        self.answer += piece or b""
+        end = self.asking.end(self.answer)
+        self.answer = self.answer[:end]
+        self.ended = end is not None or piece is None or len(self.best) == self.asking.tokens
 
 
 @dataclass(frozen=True)
 class Asking(SignalDetector):
-    """A detector whose numbers are of trial answers.
+    """A detector whose numbers are of trial answers; an action `answer` goes on to the real one.
 
-    At some tokens the row's state is copied, the copy reads `cue` and decodes an answer greedily,
-    without penalties, and is dropped. An answer ends at `eos`, where the braces that the cue opens
-    are closed or else with its line, or after `tokens`; what ends it counts as a token of it. When
-    the thinking has ended, nothing is asked. A number exists one token later: `step` in the
-    evidence counts the token behind, which the verdict drops, as it does the word asked at.
+    At some tokens a copy of the row's state reads `cue` and decodes an answer greedily, without
+    penalties. It ends at `eos`, with its line, where the braces that the cue opens are closed, or
+    after `tokens`; what ends it counts as a token of it. Once the thinking has ended
+    nothing is asked. A number exists one token later: `step` in the evidence counts the token
+    behind, which the verdict drops as it does a word.
 
     Args:
-        cue: what is read before an answer; the end of what was opened, or of the marks in the
-            model's chat template, takes the place of another's end in it.
-        at: where it asks: "word", "sentence" or "chunk", or every so many tokens. A sentence ends
-            as for `margin`, a chunk with a blank line, and neither where nothing was said in it.
-        words: of "word", separated by blanks: tokens, but for blanks, in whose place it asks.
+        cue: what is read first; the end of the thinking that is open replaces another's in it.
+        at: "word", "sentence" (its end, as for `margin`) or "chunk" (a blank line), if anything was
+            said in it, or every so many tokens.
+        words: tokens, but for blanks, in whose place "word" asks; separated by blanks.
         tokens: most tokens of an answer.
     """
 
@@ -62,14 +81,14 @@ class Asking(SignalDetector):
         super().__post_init__()
         if not isinstance(self.cue, str) or not self.cue:
             raise InvalidValue("cue", self.cue, "a text")
-        if self.at not in PLACES:
-            check_int("at", self.at, 1, f"one of {', '.join(PLACES)}, or a number of tokens")
+        if self.at not in ("word", "sentence", "chunk"):
+            check_int("at", self.at, 1, "word, sentence, chunk, or a number of tokens")
         if not isinstance(self.words, str) or not self.words.split():
             raise InvalidValue("words", self.words, "words with blanks between them")
         check_int("tokens", self.tokens, 1)
 
     @abstractmethod
-    def number(self, reply: Reply) -> float:
+    def number(self, trial: Trial) -> float:
         """What an answer comes to, at least 0."""
 
     @abstractmethod
@@ -86,14 +105,11 @@ class Asking(SignalDetector):
         return f"{self.name}-{where}-{self.tokens}-{self.cue}"
 
     def end(self, answer: bytes) -> int | None:
-        """Where the text that follows the cue has an answer's end."""
-        depth = self.cue.count("{") - self.cue.count("}")
-        if depth <= 0:
-            end = answer.find(b"\n", len(answer) - len(answer.lstrip()))
-            return None if end < 0 else end
-        for at, byte in enumerate(answer):
-            depth += (byte == ord("{")) - (byte == ord("}"))
-            if not depth:
+        """Where the text behind the cue has the answer's end."""
+        opened = depth = self.cue.count("{") - self.cue.count("}")
+        for at, mark in enumerate(answer.decode("latin-1")):
+            depth += (mark == "{") - (mark == "}")
+            if (opened > 0 and not depth) or (mark == "\n" and answer[:at].strip()):
                 return at
         return None
 
@@ -107,10 +123,9 @@ class Asking(SignalDetector):
 
     def require_tokens(self, table: Sequence[bytes]) -> None:
         super().require_tokens(table)
-        words = self.words.encode().split()
-        if self.at == "word" and not any(piece.strip() in words for piece in table):
-            allowed = f"one with a token for one of the words {self.words!r}, or others"
-            raise InvalidValue("tokenizer", f"{len(table)} tokens for {self.name}", allowed)
+        pieces = {piece.strip() for piece in table}
+        if self.at == "word" and pieces.isdisjoint(self.words.encode().split()):
+            raise InvalidValue("words", self.words, "words of which one at least is a token")
 
     def watch(self, prompt: bytes = b"") -> AskingWatcher:
         return AskingWatcher(self, prompt)
@@ -128,14 +143,12 @@ class AskingWatcher(SignalWatcher[Asking]):
     def __init__(self, detector: Asking, prompt: bytes = b"") -> None:
         super().__init__(detector, prompt)
         self._words = frozenset(detector.words.encode().split())
-        self._replaces = detector.at == "word"
-        self._said = self._new = False  # something in this sentence or chunk; a number to judge
-        self._places: list[int] = []
-        self._costs: dict[str, dict[int, float]] = {name: {} for name in COSTS}
+        self._said = False  # something, in this sentence or chunk
+        self._costs: dict[str, dict[int | None, float]] = {name: {} for name in COSTS}
 
     def asks(self, piece: bytes) -> bool:
         at = self.detector.at
-        if self._replaces:
+        if at == "word":
             return piece.strip() in self._words and self.tokens > 1
         if isinstance(at, int):
             return self.tokens % at == 0
@@ -149,41 +162,39 @@ class AskingWatcher(SignalWatcher[Asking]):
             return None
         verdict = super().push(piece)
         if self.pending is not None:
-            self.pending -= self._replaces
-            self._places.append(self.pending)
+            self.pending -= self.detector.at == "word"
         return verdict
 
-    def number(self, reading: Reply) -> float:
+    def number(self, reading: Trial) -> float:
         return self.detector.number(reading)
 
-    def take(self, tokens: int, number: float) -> None:  # noqa: ARG002
-        self._new = True
+    def take(self, tokens: int, number: float) -> None:
+        """Numbers are judged together."""
 
     def judge(self) -> Verdict | None:
-        new, self._new = self._new, False
-        found = self.detector.evidence([x for _, x in self.numbers]) if new else None
-        if found is None:
+        if not self.numbers or self.numbers[-1][0] < self.tokens - 2:  # judged already
             return None
-        return Verdict(self.detector.name, self._places[-1], {"step": self.tokens, **found})
-
-    @property
-    def wants(self) -> bool:
-        return False  # what it reads is no answer
+        found = self.detector.evidence([number for _, number in self.numbers])
+        evidence = {"step": self.tokens, **(found or {})}
+        return Verdict(self.detector.name, self.numbers[-1][0], evidence) if found else None
 
     def asking(self) -> Sequence[AskingWatcher]:
-        return [] if self.pending is None or self.recalled is not None else [self]
+        return [self] if self.wants else []
 
-    def hear(self, reply: Reply) -> None:
+    def hear(self, trial: Trial) -> None:
         """The answer to what it asks at the newest token."""
-        for name, cost in zip(COSTS, reply.costs, strict=True):
-            self._costs[name][self._places[-1]] = cost
-        self._settle(self.number(reply))
+        for name in COSTS:
+            self._costs[name][self.pending] = float(getattr(trial, name))
+        self.see(trial)
 
     def seen(self) -> Mapping[str, Signal]:
         """(Place, number), ascending; and what was asked there has cost."""
         signals = dict(super().seen())
+        places = [*(place for place, _ in self.numbers), self.pending]
         for name, of in self._costs.items():
-            costs = tuple((place, of[place]) for place in self._places if place in of)
+            costs = tuple(
+                (place, of[place]) for place in places if place is not None and place in of
+            )
             signals[f"{self.detector.signal}:{name}"] = costs
         return signals
 
@@ -196,8 +207,8 @@ class AskingWatcher(SignalWatcher[Asking]):
         """Where it asked at the newest token; also here, where the next token may be a word."""
         if self.detector.action.ends or self.tracker.ended:
             return ()
-        asked = [place for place in self._places[-1:] if place >= self.tokens - 1]
-        return [*asked, self.tokens] if self._replaces else asked
+        asked = [] if self.pending is None else [self.pending]
+        return [*asked, self.tokens] if self.detector.at == "word" else asked
 
 
 def asked(signals: Mapping[str, Signal]) -> dict[str, float]:

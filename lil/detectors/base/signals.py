@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from attention.errors import InvalidValue
 from lil.detectors.base.base import Detector, Verdict, Watcher
 from lil.trace import Signal
-
-if TYPE_CHECKING:
-    from lil.hidden_states import Reading
 
 
 class SignalDetector(Detector):
@@ -94,7 +91,7 @@ class SignalWatcher(Watcher[D]):
         """Whether it asks at the newest token, and does not know."""
         return self.pending is not None and self.recalled is None
 
-    def see(self, reading: Reading) -> None:
+    def see(self, reading: Any) -> None:
         """What was computed at the newest token."""
         if not self.wants:
             raise RuntimeError(f"{self.detector.name}: the newest token is none that {self.event}")

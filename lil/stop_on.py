@@ -134,8 +134,9 @@ class StopOn(StoppingCriteria):
         for detector in detectors:
             require_stop(detector, "generate() can do nothing else; lil.decode can")
             if detector.cues:
-                allowed = "one that asks nothing: generate() has no second state; lil.decode has"
-                raise InvalidValue("detectors", detector.name, allowed)
+                raise InvalidValue(
+                    "detectors", detector.name, "one that asks nothing: lil.decode can"
+                )
             if detector.signals and model is None:
                 allowed = f"the model: {detector.name} reads what it computes"
                 raise InvalidValue("model", None, allowed)

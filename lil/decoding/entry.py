@@ -86,12 +86,11 @@ def stream(
     options = replace(options, penalties=penalties)
     requests = resolve(model, tokenizer, prompts, options, vocabulary)
     _check_forced(options, requests)
-    for detector in (*options.detectors, *options.probes):
+    watching, cues = (*options.detectors, *options.probes), dict[str, Sequence[int]]()
+    for detector in watching:
         detector.require_tokens(table)
-    watching = (*options.detectors, *options.probes)
-    read = {detector.action.gives[0] for detector in options.detectors}
-    read = read.union(*(detector.cues for detector in watching))
-    cues = dict(pair for cue in read for pair in cues_of(cue, tokenizer, table).items())
+        for cue in {detector.action.gives[0], *detector.cues}:
+            cues |= cues_of(cue, tokenizer, table)
     compared = {
         piece: token_id(table, piece, tokenizer)
         for piece in frozenset[bytes]().union(*(detector.compared for detector in watching))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ class Observers:
     def __init__(self, detectors: Sequence[Detector], prompt: bytes) -> None:
         self._prompt = prompt
         self._judges = [(detector.watch(prompt), detector.action) for detector in detectors]
-        self._readers = [watcher for watcher, _ in self._judges if watcher.detector.signals]
+        self.readers = [watcher for watcher, _ in self._judges if watcher.detector.signals]
         self._probes: list[Watcher[Any]] = []
         self._known: Mapping[str, Signal] = {}
         self._skipped = 0  # tokens that the probes have not been shown
@@ -51,7 +51,7 @@ class Observers:
         self._probes = [probe.quiet().everywhere().watch(self._prompt) for probe in probes]
         for probe in self._probes:
             probe.update(pieces[-1:])
-        self._readers += self._probes
+        self.readers += self._probes
 
     @property
     def patience(self) -> float:
@@ -79,13 +79,9 @@ class Observers:
 
     def see(self, states: HiddenStates, place: int) -> None:
         """Hand on row `place` of the newest forward's states to those who want it."""
-        for reader in self._readers:
+        for reader in self.readers:
             if reader.wants:
                 reader.see(Reading(states, place))
-
-    def asking(self) -> list[AskingWatcher]:
-        """Watchers that ask for an answer at the newest token."""
-        return [asking for reader in self._readers for asking in reader.asking()]
 
     def returns(self) -> set[int]:
         """Numbers of tokens that a verdict which does not end the row may go back to."""
@@ -109,19 +105,19 @@ class Observers:
             (detector.watch(text), action if acted < action.tries else Stop())
             for detector, action in detectors
         ]
-        self._readers = [watcher for watcher, _ in self._judges if watcher.detector.signals]
+        self.readers = [watcher for watcher, _ in self._judges if watcher.detector.signals]
 
     def off(self, tokens: int) -> None:
         """Nobody watches any more; signals of the first `tokens` tokens stay."""
         self._signals = self.signals(tokens)
-        self._judges, self._probes, self._readers = [], [], []
+        self._judges, self._probes, self.readers = [], [], []
 
     def signals(self, tokens: int) -> dict[str, Signal]:
         """Readers' numbers of the first `tokens` tokens."""
         signals = dict(self._signals)
         if self._since is not None:
             return signals
-        for reader in self._readers:
+        for reader in self.readers:
             probing = any(reader is probe for probe in self._probes)
             skipped = self._skipped if probing else 0
             for name, signal in reader.seen().items():
@@ -261,17 +257,15 @@ class Lane:
     def see(self, states: HiddenStates, place: int) -> None:
         self._observers.see(states, place)
 
-    def trials(self) -> list[tuple[AskingWatcher, Trial]]:
+    def trials(self) -> Iterator[tuple[AskingWatcher, Trial]]:
         """Who asks for an answer at the newest token, which the model has not read."""
-        trials: list[tuple[AskingWatcher, Trial]] = []
-        going = self.finish is None and self.due is None
-        for watcher in self._observers.asking() if going else ():
-            asking, shared = watcher.detector, self._shared
-            read = [] if asking.at == "word" else self.new_ids[-1:]
+        going, shared = self.finish is None and self.due is None, self._shared
+        readers = self._observers.readers if going else ()
+        for watcher in (asking for reader in readers for asking in reader.asking()):
+            read = self.new_ids[-1:] if watcher.detector.at != "word" else []
             output = b"".join(self.pieces[: len(self.new_ids) - 1 + len(read)])
-            cue = shared.cues[shared.cue_of(asking.cue, self.prompt_bytes, output)]
-            trials.append((watcher, Trial(asking, [*read, *cue])))
-        return trials
+            cue = shared.cue_of(watcher.detector.cue, self.prompt_bytes, output)
+            yield watcher, Trial(watcher.detector, [*read, *shared.cues[cue]])
 
     def take(self, sampled: int) -> int:
         """The next token, of a cue if any is left, else the sampled one.

@@ -24,7 +24,6 @@ from lil.decoding.lane import Lane, PendingAction, RunContext
 from lil.decoding.options import Request
 from lil.decoding.record import make_trace
 from lil.decoding.sampling import NotFiniteError, Sampler
-from lil.detectors.base.asking import AskingWatcher, Trial
 from lil.hidden_states import HiddenStates, margins
 from lil.trace import Trace
 
@@ -97,9 +96,8 @@ class DecodeLoop:
             if self.callbacks.batch is not None:
                 self.callbacks.batch(self.places)
             most = self.places if options.batch_size == "auto" else int(options.batch_size)
-            switch = cache.session.anatomy.switch
-            if self.asks and switch is not None:
-                allowed = f"none that asks: the model reads texts beyond {switch} tokens anew"
+            if self.asks and cache.session.anatomy.switch is not None:
+                allowed = "none that asks under this model, which reads longer texts anew"
                 raise InvalidValue("detectors", self.model.config.model_type, allowed)
             # Before the model is hooked: a compiled step gives the states itself.
             states = self.hidden.modules
@@ -140,7 +138,7 @@ class DecodeLoop:
         self._take(batch, result, newcomers)
         batch.unbilled += time.perf_counter() - landed_at
         if self.asks:  # trials count their seconds themselves
-            self._ask([(row, *asked) for row in result.rows for asked in row.trials()], batch.cache)
+            self._ask(batch.cache, result.rows)
         if self.callbacks.step is not None:
             self.callbacks.step(self.tokens_done)
 
@@ -311,33 +309,32 @@ class DecodeLoop:
             row.check(totals, batch.seconds - row.started_at)
 
     @torch.inference_mode()
-    def _ask(
-        self, asked: Sequence[tuple[Lane, AskingWatcher, Trial]], cache: AttentionCache
-    ) -> None:
+    def _ask(self, cache: AttentionCache, rows: Sequence[Lane]) -> None:
         """Answer trials on copies of their rows; cues are read a token a step, as are actions'."""
+        asked = [(row, *asking) for row in rows for asking in row.trials()]
         started, going = time.perf_counter(), [trial for *_, trial in asked]
         cache = cache.clone([row.place for row, *_ in asked]) if asked else cache
         while going:
             ids = devices.put([x.ids[x.tokens] for x in going], self.model.device, torch.int64)
-            positions = cache.seen[:, None]
-            scores = self._forward(cache, input_ids=ids[:, None], position_ids=positions)
-            likely = scores.double().log_softmax(-1)
+            inputs = {"input_ids": ids[:, None], "position_ids": cache.seen[:, None]}
+            likely = self._forward(cache, **inputs).double().log_softmax(-1)
             best, tokens = likely.max(-1)
             if not best.isfinite().all():
                 raise NotFiniteError
             entropies = torch.special.entr(likely.exp()).sum(-1)
             columns = (cache.row_stats().keys_read, tokens, best, entropies)
-            rows = zip(*(x.tolist() for x in columns), strict=True)
-            for trial, (keys, token, *numbers) in zip(going, rows, strict=True):
+            for trial, keys, token, *numbers in zip(
+                going, *(x.tolist() for x in columns), strict=True
+            ):
                 piece = None if token in self.shared.eos else self.shared.table[token]
                 trial.read(keys, token, piece, *numbers)
             left = [at for at, trial in enumerate(going) if not trial.ended]
             if 0 < len(left) < len(going):
                 cache.select_rows(left)
             going = [going[at] for at in left]
-        seconds, tokens_read = time.perf_counter() - started, sum(x.tokens for *_, x in asked)
+        each = (time.perf_counter() - started) / max(1, sum(trial.tokens for *_, trial in asked))
         for _, watcher, trial in asked:
-            trial.seconds = seconds * trial.tokens / tokens_read
+            trial.seconds = each * trial.tokens
             watcher.hear(trial)
 
     # What follows a verdict

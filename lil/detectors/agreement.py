@@ -16,16 +16,12 @@ from lil.detectors.base.asking import Asking, Trial
 class Agreement(Asking):
     """Stops when `times` trial answers in a row are the same.
 
-    Answer convergence (Liu and Wang, arXiv 2506.02536). Answers are the same where their bytes are,
-    but for blanks around them; an empty one never counts. A number is 48 bits of the answer's
-    BLAKE2b hash, 0 for an empty one. Where we differ: what ends a sentence.
+    Answer convergence (Liu and Wang, arXiv 2506.02536). Where we differ: what ends a sentence. A
+    number is 48 bits of the BLAKE2b hash of an answer without blanks around it, or 0: none.
 
     Args:
         times: answers in a row that are enough.
-        cue, at, words, tokens, on_stop: see `Asking`; not `regenerate`.
-
-    Raises:
-        InvalidValue: a value outside its range, unknown action, or `regenerate`.
+        cue, at, words, tokens, on_stop, and errors: see `Asking`.
     """
 
     at: str | int = "sentence"
@@ -44,7 +40,7 @@ class Agreement(Asking):
         hashed = hashlib.blake2b(answer, digest_size=6).digest()
         return float(int.from_bytes(hashed, "big")) if answer else 0.0
 
-    def evidence(self, numbers: Sequence[float]) -> dict[str, float] | None:
+    def evidence(self, numbers: Sequence[float]) -> dict[str, float]:
         newest = numbers[-self.times :]
         enough = len(newest) == self.times and {*newest} == {newest[-1]} != {0.0}
-        return {"same": self.times, "asked": len(numbers)} if enough else None
+        return {"same": self.times, "asked": len(numbers)} if enough else {}

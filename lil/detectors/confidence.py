@@ -15,16 +15,12 @@ from lil.detectors.base.asking import Asking, Trial
 class Confidence(Asking):
     """Stops where the model is confident of a trial answer.
 
-    DEER (Yang et al., arXiv 2504.15895). The confidence is the geometric mean of the largest
-    probability at each of the answer's tokens, before penalties and temperature; above `above` the
-    generation stops before the word. Where we differ: the token that ends the answer counts, too.
+    DEER (Yang et al., arXiv 2504.15895): the geometric mean of the largest probability at each of
+    its tokens is above `above`. Where we differ: the token that ends the answer counts, too.
 
     Args:
         above: confidence that is enough; 1 never is.
-        cue, at, words, tokens, on_stop: see `Asking`; not `regenerate`.
-
-    Raises:
-        InvalidValue: a value outside its range, unknown action, or `regenerate`.
+        cue, at, words, tokens, on_stop, and errors: see `Asking`.
     """
 
     above: float = 0.95
@@ -40,6 +36,5 @@ class Confidence(Asking):
     def number(self, trial: Trial) -> float:
         return math.exp(math.fsum(trial.best) / len(trial.best))
 
-    def evidence(self, numbers: Sequence[float]) -> dict[str, float] | None:
-        enough = numbers[-1] > self.above
-        return {"confidence": numbers[-1], "above": self.above} if enough else None
+    def evidence(self, numbers: Sequence[float]) -> dict[str, float]:
+        return {"confidence": numbers[-1], "above": self.above} if numbers[-1] > self.above else {}

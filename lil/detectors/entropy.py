@@ -15,22 +15,18 @@ from lil.detectors.base.asking import Asking, Trial
 class Entropy(Asking):
     """Stops where the entropy of a trial answer no longer changes, or is low.
 
-    EAT (Wang et al., arXiv 2509.26522): the entropy x, in nats, of the token behind the end of
-    thinking, at the end of each chunk. A moving mean m is at first x, then (1 - alpha) m + alpha x;
-    a variance v is at first 0, then (1 - alpha) v + alpha (x - m)^2 with the new m. From the
-    `least`-th x on the generation stops where v < `below`. Where `measure` is "mean", it does where
-    m < `below`: with alpha and `least` 1 the rule of HALT-CoT and UnCert-CoT (Zhu et al., arXiv
-    2503.15341). Of several tokens, what ends an answer among them, x is the mean.
+    EAT (Wang et al., arXiv 2509.26522): of the entropies x, in nats, of the token behind the end of
+    thinking a moving mean m is at first x, then (1 - alpha) m + alpha x; a variance v is at first
+    0, then (1 - alpha) v + alpha (x - m)^2 with the new m. From the `least`-th x on it stops where
+    v < `below`; with `measure="mean"` where m is: at alpha and `least` 1 that is HALT-CoT and
+    UnCert-CoT (Zhu et al., arXiv 2503.15341). Of several tokens x is the mean.
 
     Args:
         measure: "variance" or "mean".
         below: what is low enough, in nats, or their square; 0 never is.
         alpha: share of the newest number, above 0 and at most 1.
         least: numbers before a verdict; EAT's code waits for 4 / alpha.
-        cue, at, words, tokens, on_stop: see `Asking`; not `regenerate`.
-
-    Raises:
-        InvalidValue: a value outside its range, unknown action, or `regenerate`.
+        cue, at, words, tokens, on_stop, and errors: see `Asking`.
     """
 
     cue: str = "</think>\n"
@@ -55,11 +51,11 @@ class Entropy(Asking):
     def number(self, trial: Trial) -> float:
         return math.fsum(trial.entropies) / len(trial.entropies)
 
-    def evidence(self, numbers: Sequence[float]) -> dict[str, float] | None:
+    def evidence(self, numbers: Sequence[float]) -> dict[str, float]:
         mean, variance = numbers[0], 0.0
         for x in numbers[1:]:
             mean += self.alpha * (x - mean)
             variance += self.alpha * ((x - mean) ** 2 - variance)
         found = {"entropy": numbers[-1], "mean": mean, "variance": variance, "asked": len(numbers)}
         enough = len(numbers) >= self.least and found[self.measure] < self.below
-        return {**found, "below": self.below} if enough else None
+        return {**found, "below": self.below} if enough else {}

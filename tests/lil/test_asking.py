@@ -76,10 +76,8 @@ def test_an_answer_and_its_cost_are_those_of_the_action(
         text = b"".join(acted.pieces[23:27]).lstrip()
         answer = text.partition(b"\n")[0].strip()
         signals = {name.rpartition(":")[2]: dict(of) for name, of in probed.signals.items()}
-        assert probed.signals[agreement.signal][0] == (
-            20,
-            agreement.number(Trial(agreement, [], answer)),
-        )
+        number = agreement.number(Trial(agreement, [], answer))
+        assert probed.signals[agreement.signal][0] == (20, number)
         tokens = int(signals["tokens"][20])
         assert tokens <= 7
         keys = acted.cost_at(20 + tokens).keys_read - acted.cost_at(20).keys_read
@@ -137,48 +135,40 @@ def test_an_answer_follows_what_was_asked_about(
 
 BOX = "\n\n</think>\n\nThe answer is \\boxed{"
 RULES = (
-    lil.Confidence(cue=BOX, words="Again Finally Resume So"),
+    lil.Confidence(cue=BOX, words="After Again Finally Resume So", above=0.8),
     lil.Entropy(cue=BOX, at="sentence", measure="mean", alpha=1, least=1, below=0.3),
     lil.Entropy(cue=BOX, at=8, below=0.4, least=4),
     lil.Agreement(cue=BOX, at="chunk", times=2, tokens=4),
 )
 
 
-@pytest.mark.parametrize(
-    ("backends", "level", "texts", "cap"),
-    [
-        (("full", "h2o", "quest", "sink"), "easy", 40, 95),
-        pytest.param(("full",), "medium", 200, 500, marks=pytest.mark.slow),
-        pytest.param(("h2o",), "medium", 200, 500, marks=pytest.mark.slow),
-        pytest.param(("quest",), "medium", 200, 500, marks=pytest.mark.slow),
-    ],
-)
-def test_live_is_replayed(backends: tuple[str, ...], level: str, texts: int, cap: int) -> None:
-    """Of several methods each has its rule, and its share of the texts."""
+@pytest.mark.parametrize("texts", [10, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("at", range(len(RULES)))
+def test_live_is_replayed(at: int, texts: int) -> None:
+    """Verdicts and costs, of one method: its rule over ten texts, all rules over fifty."""
     loaded = models.load(models.find(models.REASONER), "float32", "cpu")
-    problems, each = data.load_set(level, "study", texts).items, texts // len(backends)
-    for at, name in enumerate(backends):
-        method = attention.get(name) if name == "full" else attention.get(name, budget=64)
-        prompts = [x.prompt_ids(loaded.tokenizer) for x in problems[at * each : (at + 1) * each]]
-        options = {"backend": method, "max_new_tokens": cap, "batch_size": 64}
-        rules = RULES if len(backends) == 1 else RULES[at : at + 1]
-        plain = lil.decode(loaded.model, loaded.tokenizer, prompts, probes=rules, **options)
-        for rule in rules:
-            live = lil.decode(loaded.model, loaded.tokenizer, prompts, detectors=[rule], **options)
-            fired = 0
-            for trace, stopped in zip(plain, live, strict=True):
-                watcher = detectors.replayed(lil.Trace.from_dict(trace.to_dict()), rule)
-                verdict, costs = watcher.verdict, detectors.asked(watcher.seen())
-                spent = detectors.asked(stopped.signals)
-                assert (costs["tokens"], costs["keys"]) == (spent["tokens"], spent["keys"])
-                if verdict is None:
-                    assert (stopped.finish, stopped.new_ids) == (trace.finish, trace.new_ids)
-                    continue
+    items = data.load_set("easy", "study", len(RULES) * texts).items[at * texts :][:texts]
+    prompts = [item.prompt_ids(loaded.tokenizer) for item in items]
+    name = ("full", "h2o", "quest", "sink")[at]
+    method = attention.get(name) if name == "full" else attention.get(name, budget=64)
+    rules, cap = (RULES[at : at + 1], 95) if texts == 10 else (RULES, 240)
+    options = {"backend": method, "max_new_tokens": cap, "batch_size": 50}
+    plain = lil.decode(loaded.model, loaded.tokenizer, prompts, probes=rules, **options)
+    for rule in rules:
+        live = lil.decode(loaded.model, loaded.tokenizer, prompts, detectors=[rule], **options)
+        fired = 0
+        for trace, stopped in zip(plain, live, strict=True):
+            watcher = detectors.replayed(lil.Trace.from_dict(trace.to_dict()), rule)
+            costs, spent = detectors.asked(watcher.seen()), detectors.asked(stopped.signals)
+            assert (costs["tokens"], costs["keys"]) == (spent["tokens"], spent["keys"])
+            if watcher.verdict is None:
+                assert (stopped.finish, stopped.new_ids) == (trace.finish, trace.new_ids)
+            else:
                 fired += 1
-                assert (stopped.finish, stopped.tokens) == (verdict.detector, verdict.token)
-                assert stopped.decoded_tokens == verdict.step
-            assert fired > 0
-            print(name, rule.name, fired, "of", len(live))
+                assert (stopped.finish, stopped.tokens) == (rule.name, watcher.verdict.token)
+                assert stopped.decoded_tokens == watcher.verdict.step
+        assert fired > 0
+        print(name, rule.name, fired, "of", len(live))
 
 
 def test_what_cannot_ask_is_refused_by_name(qwen: Any, tokenizer: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from attention.errors import InvalidValue, check_int
 from lil.chopper.chunks import ends_chunk, ends_sentence
@@ -13,18 +13,16 @@ from lil.detectors.base.base import Verdict
 from lil.detectors.base.signals import SignalDetector, SignalWatcher
 from lil.trace import Signal
 
-#: What questions cost: tokens that the model read for them, keys that these read, and seconds.
-#: Each is a signal of its own, `<signal>:<cost>`.
+#: What trials cost, tokens and keys read; each is a signal of its own, `<signal>:<cost>`.
 COSTS = ("tokens", "keys", "seconds")
-# Tokens of nothing else begin no sentence or chunk.
-_NOTHING = b" \t\r\n.!?\"')]}*`"
+_NOTHING = b" \t\r\n.!?\"')]}*`"  # a token of nothing else begins no sentence or chunk
 
 
 @dataclass
 class Trial:
-    """A trial answer: ids that a row's copy reads, and what it says behind them.
+    """A trial answer: the ids that a row's copy reads, and what it says behind them.
 
-    Of the answer's tokens it has the log-probability of the likeliest and the entropy in nats.
+    `best` and `entropies`, in nats, are those of the next token, at each of the answer's.
     """
 
     asking: Asking
@@ -45,9 +43,9 @@ class Trial:
         self.ids.append(token)
         self.best.append(min(best, 0.0))
         self.entropies.append(max(doubt, 0.0))
-        self.answer += piece or b""
-        end = self.asking.end(self.answer)
-        self.answer = self.answer[:end]
+        text = self.answer + (piece or b"")
+        end = self.asking.end(text)
+        self.answer = text[:end]
         self.ended = end is not None or piece is None or len(self.best) == self.asking.tokens
 
 
@@ -55,36 +53,35 @@ class Trial:
 class Asking(SignalDetector):
     """A detector whose numbers are of trial answers; an action `answer` goes on to the real one.
 
-    At some tokens a copy of the row's state reads `cue` and decodes an answer greedily, without
-    penalties. It ends at `eos`, with its line, where the braces that the cue opens are closed, or
-    after `tokens`; what ends it counts as a token of it. Once the thinking has ended
-    nothing is asked. A number exists one token later: `step` in the evidence counts the token
-    behind, which the verdict drops as it does a word.
+    At some tokens, until the thinking ends, a copy of the row reads `cue` and decodes an answer
+    greedily, without penalties, to `eos`, the end of its line or of the braces that the cue opens,
+    that token included, or to `tokens` of them. A number exists one token later: `step` in the
+    evidence counts the token behind, which the verdict drops as it does a word.
 
     Args:
         cue: what is read first; the end of the thinking that is open replaces another's in it.
         at: "word", "sentence" (its end, as for `margin`) or "chunk" (a blank line), if anything was
             said in it, or every so many tokens.
-        words: tokens, but for blanks, in whose place "word" asks; separated by blanks.
+        words: of "word", separated by blanks: tokens, but for blanks, in whose place it asks.
         tokens: most tokens of an answer.
+
+    Raises:
+        InvalidValue: a value that cannot be used, unknown action, or `regenerate`.
     """
 
     cue: str = "\n**Final Answer**\n\\boxed{"
     at: str | int = "word"
     words: str = "Wait"
     tokens: int = 20
-
-    #: What the parameter of `ladder` has where it never fires.
-    never: ClassVar[float]
+    never: ClassVar[float]  # the value of `ladder`'s parameter that never fires
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.cue, str) or not self.cue:
-            raise InvalidValue("cue", self.cue, "a text")
+        for name, value in (("cue", self.cue), ("words", self.words)):
+            if not isinstance(value, str) or not value.strip():
+                raise InvalidValue(name, value, "a text with a word in it")
         if self.at not in ("word", "sentence", "chunk"):
             check_int("at", self.at, 1, "word, sentence, chunk, or a number of tokens")
-        if not isinstance(self.words, str) or not self.words.split():
-            raise InvalidValue("words", self.words, "words with blanks between them")
         check_int("tokens", self.tokens, 1)
 
     @abstractmethod
@@ -92,8 +89,8 @@ class Asking(SignalDetector):
         """What an answer comes to, at least 0."""
 
     @abstractmethod
-    def evidence(self, numbers: Sequence[float]) -> dict[str, float] | None:
-        """Why the newest number brings a verdict; None where it does not."""
+    def evidence(self, numbers: Sequence[float]) -> dict[str, float]:
+        """Why the newest number brings a verdict; empty where it does not."""
 
     @property
     def cues(self) -> frozenset[str]:
@@ -115,16 +112,14 @@ class Asking(SignalDetector):
 
     def quiet(self) -> Self:
         """One that takes note of every number and never fires."""
-        values: Any = {self.ladder[0]: self.never}
-        return replace(self, **values)
+        return replace(self, **{self.ladder[0]: self.never})  # type: ignore[arg-type]
 
     def anew(self) -> None:
         """An answer is not asked about."""
 
     def require_tokens(self, table: Sequence[bytes]) -> None:
         super().require_tokens(table)
-        pieces = {piece.strip() for piece in table}
-        if self.at == "word" and pieces.isdisjoint(self.words.encode().split()):
+        if self.at == "word" and {x.strip() for x in table}.isdisjoint(self.words.encode().split()):
             raise InvalidValue("words", self.words, "words of which one at least is a token")
 
     def watch(self, prompt: bytes = b"") -> AskingWatcher:
@@ -132,29 +127,24 @@ class Asking(SignalDetector):
 
 
 class AskingWatcher(SignalWatcher[Asking]):
-    """Asks, and judges one token later.
-
-    A number's place is how many tokens the model had read before the cue; a verdict keeps them.
-    """
+    """Asks; a number's place is how many tokens were read before the cue, which a verdict keeps."""
 
     event: ClassVar[str] = "is one to ask at"
     least: ClassVar[float] = 0
 
     def __init__(self, detector: Asking, prompt: bytes = b"") -> None:
         super().__init__(detector, prompt)
-        self._words = frozenset(detector.words.encode().split())
         self._said = False  # something, in this sentence or chunk
-        self._costs: dict[str, dict[int | None, float]] = {name: {} for name in COSTS}
+        self._costs: dict[str, dict[int, float]] = {name: {} for name in COSTS}
 
     def asks(self, piece: bytes) -> bool:
-        at = self.detector.at
+        at, said = self.detector.at, self._said or bool(piece.strip(_NOTHING))
         if at == "word":
-            return piece.strip() in self._words and self.tokens > 1
+            return piece.strip() in self.detector.words.encode().split() and self.tokens > 1
         if isinstance(at, int):
             return self.tokens % at == 0
-        self._said = self._said or bool(piece.strip(_NOTHING))
-        due = self._said and (ends_chunk if at == "chunk" else ends_sentence)(piece)
-        self._said = self._said and not due
+        due = said and (ends_chunk if at == "chunk" else ends_sentence)(piece)
+        self._said = said and not due
         return due
 
     def push(self, piece: bytes) -> Verdict | None:
@@ -168,15 +158,11 @@ class AskingWatcher(SignalWatcher[Asking]):
     def number(self, reading: Trial) -> float:
         return self.detector.number(reading)
 
-    def take(self, tokens: int, number: float) -> None:
-        """Numbers are judged together."""
-
     def judge(self) -> Verdict | None:
         if not self.numbers or self.numbers[-1][0] < self.tokens - 2:  # judged already
             return None
-        found = self.detector.evidence([number for _, number in self.numbers])
-        evidence = {"step": self.tokens, **(found or {})}
-        return Verdict(self.detector.name, self.numbers[-1][0], evidence) if found else None
+        name, found = self.detector.name, self.detector.evidence([x for _, x in self.numbers])
+        return Verdict(name, self.numbers[-1][0], {"step": self.tokens, **found}) if found else None
 
     def asking(self) -> Sequence[AskingWatcher]:
         return [self] if self.wants else []
@@ -184,17 +170,15 @@ class AskingWatcher(SignalWatcher[Asking]):
     def hear(self, trial: Trial) -> None:
         """The answer to what it asks at the newest token."""
         for name in COSTS:
-            self._costs[name][self.pending] = float(getattr(trial, name))
+            self._costs[name][self.pending or 0] = float(getattr(trial, name))
         self.see(trial)
 
     def seen(self) -> Mapping[str, Signal]:
         """(Place, number), ascending; and what was asked there has cost."""
         signals = dict(super().seen())
-        places = [*(place for place, _ in self.numbers), self.pending]
+        places = {*dict(self.numbers), self.pending}
         for name, of in self._costs.items():
-            costs = tuple(
-                (place, of[place]) for place in places if place is not None and place in of
-            )
+            costs = tuple((place, x) for place, x in of.items() if place in places)
             signals[f"{self.detector.signal}:{name}"] = costs
         return signals
 

@@ -38,7 +38,6 @@ class RegionTracker:
         #: The newest tokens; whoever adds one that may end a mark calls `look`.
         self.newest: deque[bytes] = deque(maxlen=_NEWEST)
         state = state_of(prompt.decode(errors="replace"))
-        #: Whether the thinking has ended.
         self.ended = prompt.rstrip().endswith(_ENDS)
         # What ends the thinking: where nothing has opened it, any mark that does.
         self._end = _ENDS if state.opened is None else (state.opened.end.encode(),)

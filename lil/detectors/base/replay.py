@@ -29,7 +29,7 @@ def replay(trace: Trace, detector: Detector, max_tokens: int | None = None) -> V
 
 
 def replayed(trace: Trace, detector: Detector, max_tokens: int | None = None) -> Watcher[Any]:
-    """The watcher that `replay` asks, with what it saw: what its questions cost, for `asked`."""
+    """The watcher of `replay` at its end, which has `seen` what its questions cost."""
     if trace.action is not None or trace.dropped:
         raise InvalidValue("trace", "one that was cut and went on", "a trace decoded to its end")
     seen = trace.text_pieces

@@ -52,7 +52,6 @@ class SignalWatcher(Watcher[D]):
     def number(self, reading: Any) -> float:
         """What the model computed, as one number."""
 
-    @abstractmethod
     def take(self, tokens: int, number: float) -> None:
         """The number of the `tokens`-th token."""
 

@@ -135,7 +135,7 @@ def test_an_answer_follows_what_was_asked_about(
 
 BOX = "\n\n</think>\n\nThe answer is \\boxed{"
 RULES = (
-    lil.Confidence(cue=BOX, words="After Again Finally Resume So", above=0.8),
+    lil.Confidence(cue=BOX, words="After Again Finally Resume So", above=0.5),
     lil.Entropy(cue=BOX, at="sentence", measure="mean", alpha=1, least=1, below=0.3),
     lil.Entropy(cue=BOX, at=8, below=0.4, least=4),
     lil.Agreement(cue=BOX, at="chunk", times=2, tokens=4),
@@ -154,9 +154,9 @@ def test_live_is_replayed(at: int, texts: int) -> None:
     rules, cap = (RULES[at : at + 1], 95) if texts == 10 else (RULES, 240)
     options = {"backend": method, "max_new_tokens": cap, "batch_size": 50}
     plain = lil.decode(loaded.model, loaded.tokenizer, prompts, probes=rules, **options)
+    fired = 0
     for rule in rules:
         live = lil.decode(loaded.model, loaded.tokenizer, prompts, detectors=[rule], **options)
-        fired = 0
         for trace, stopped in zip(plain, live, strict=True):
             watcher = detectors.replayed(lil.Trace.from_dict(trace.to_dict()), rule)
             costs, spent = detectors.asked(watcher.seen()), detectors.asked(stopped.signals)
@@ -167,8 +167,7 @@ def test_live_is_replayed(at: int, texts: int) -> None:
                 fired += 1
                 assert (stopped.finish, stopped.tokens) == (rule.name, watcher.verdict.token)
                 assert stopped.decoded_tokens == watcher.verdict.step
-        assert fired > 0
-        print(name, rule.name, fired, "of", len(live))
+    assert fired > 0
 
 
 def test_what_cannot_ask_is_refused_by_name(qwen: Any, tokenizer: Any) -> None:

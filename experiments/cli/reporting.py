@@ -76,10 +76,8 @@ def complete_samples(study: Study, detectors: Sequence[Detector]) -> list[Sample
         samples = study.samples(detectors, advance)
     plain = (s for s in samples if s.detector == "none" and s.role != "null")
     if missing := sum(not is_usable(sample) for sample in plain):
-        allowed = (
-            f"one with all runs of its sweep: {missing} failed or are not there, and those are the "
-            "longest; the sweep's own command decodes them"
-        )
+        allowed = f"one with all its runs: {missing}, the longest, failed or are not there; "
+        allowed += "the sweep's own command decodes them"
         raise InvalidValue("store", str(study.folder), allowed)
     return samples
 

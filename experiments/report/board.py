@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from experiments.grid.detectors import labels, short
 from experiments.grid.identity import digest
@@ -31,9 +31,6 @@ from experiments.report.row import DetectorEffect
 from experiments.report.statistics import NOTHING, Bootstrap, Interval
 from experiments.store.samples.sample import Sample, is_usable
 from lil import Detector
-
-#: A tuple whose first sample tells the run.
-T = TypeVar("T", bound=tuple[Sample, Any])
 
 
 class Group(NamedTuple):
@@ -71,8 +68,7 @@ class BoardRow:
             and the 95% upper bound of their rate.
         effect: on the other half, with `judged` traces; None where no setting is proved.
         keys, loops, tails: shares spared there, of keys and of wasted tokens (see `Sample`).
-        asked_tokens, asked_keys: what its questions took, a share of all without it; what is
-            spared is after them.
+        asked_tokens, asked_keys: what its questions took, shares of all without it, taken off.
     """
 
     detector: str
@@ -86,8 +82,8 @@ class BoardRow:
     keys: Interval = NOTHING
     loops: Interval = NOTHING
     tails: Interval = NOTHING
-    asked_tokens: float | None = None
-    asked_keys: float | None = None
+    asked_tokens: float = 0.0
+    asked_keys: float = 0.0
 
     @property
     def label(self) -> str:
@@ -100,8 +96,7 @@ class BoardRow:
         if self.effect is not None:
             return ""
         lost = f" with {self.lost} of {self.answers} answers lost" if self.lost else ""
-        many = f"problem{lost} proves" if self.problems == 1 else f"problems{lost} prove"
-        return f"no setting: {self.problems} {many} nothing below {self.high:.2%}"
+        return f"no setting: {self.problems} problems{lost} prove nothing below {self.high:.2%}"
 
 
 Board = Mapping[Group, Sequence[BoardRow]]
@@ -162,8 +157,8 @@ def _null_pairs(samples: Sequence[Sample]) -> Pairs:
     return paired(again or [replace(s, sample_index=s.sample_index - 1) for s in odd], full)
 
 
-def _added(known: list[T], new: Sequence[T]) -> list[T]:
-    """Those of two stores; a run that both have counts once."""
+def _added(known: list[Any], new: Sequence[Any]) -> list[Any]:
+    """Pairs of two stores, told by the first sample's run; one that both have counts once."""
     seen = {pair[0].record for pair in known}
     return known + [pair for pair in new if pair[0].record not in seen]
 
@@ -181,8 +176,7 @@ def _row(
         problem: [(plain, [stopped[at] for at in there]) for plain, stopped in pairs]
         for problem, pairs in traces.items()
     }
-    halves = split(traces, seed, LOST_ANSWERS)
-    first, second = (Split(half, steps, LOST_ANSWERS) for half in halves)
+    first, second = (Split(h, steps, LOST_ANSWERS) for h in split(traces, seed, LOST_ANSWERS))
     at = choose_setting(first.clean, len(there), rate)
     on = first.false_stops(at or 0)
     row = BoardRow(name, None, on.problems, on.traces, on.stopped, on.high)
@@ -193,9 +187,9 @@ def _row(
 
 
 def _measured(row: BoardRow, pairs: Pairs, bootstrap: Bootstrap) -> BoardRow:
-    def asked(name: str, of: str) -> float | None:
+    def asked(name: str, of: str) -> float:
         whole = math.fsum(getattr(plain, of) or 0 for _, plain in pairs)
-        return math.fsum(getattr(left, name) for left, _ in pairs) / whole if whole else None
+        return math.fsum(getattr(left, name) for left, _ in pairs) / whole if whole else 0.0
 
     return replace(
         row,

@@ -16,8 +16,9 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from experiments.report.pairs import saved
 from experiments.report.statistics import LEVEL
 from experiments.store.samples.sample import Sample
 
@@ -30,8 +31,7 @@ Problem = tuple[str, str]
 Traces = Mapping[Problem, Sequence[tuple[Sample, Sequence[Sample]]]]
 
 
-@dataclass(frozen=True)
-class Loss:
+class Loss(NamedTuple):
     """What a promise bounds: the traces that count, and what is not to happen to one of them."""
 
     counts: Callable[[Sample], bool]
@@ -141,13 +141,9 @@ class Split:
 
     def to_dict(self, at: int) -> dict[str, Any]:
         """That, and what the setting saves of all traces: tokens, and of wasted ones."""
-        saved = {
-            name: _saved(
-                [(getattr(plain, name), getattr(stopped[at], name)) for plain, stopped in self.all]
-            )
-            for name in ("paid_tokens", "wasted_loop", "wasted_tail")
-        }
-        return dataclasses.asdict(self.false_stops(at)) | {"saved": saved}
+        pairs = [(stopped[at], plain) for plain, stopped in self.all]
+        gone = {name: saved(pairs, name) for name in ("paid_tokens", "wasted_loop", "wasted_tail")}
+        return dataclasses.asdict(self.false_stops(at)) | {"saved": gone}
 
 
 def traces_by_problem(samples: Sequence[Sample], names: Sequence[str]) -> Traces:
@@ -163,9 +159,8 @@ def traces_by_problem(samples: Sequence[Sample], names: Sequence[str]) -> Traces
             under[sample.run][sample.detector] = sample
     traces: dict[Problem, list[tuple[Sample, list[Sample]]]] = defaultdict(list)
     for run, sample in plain.items():
-        if sample.tokens is not None:
-            if not under[run].keys() >= {*names}:
-                continue  # its method cannot do what follows the verdict
+        # A method may not be able to do what follows a verdict.
+        if sample.tokens is not None and under[run].keys() >= {*names}:
             stopped = [under[run][name] for name in names]
             traces[sample.dataset, sample.item_id].append((sample, stopped))
     return traces
@@ -196,10 +191,3 @@ FALSE_STOPS = Loss(_is_clean, lambda sample: sample.stopped_at is not None)
 
 #: The right answer of a trace is no longer there.
 LOST_ANSWERS = Loss(lambda sample: sample.correct is True, lambda sample: not sample.correct)
-
-
-def _saved(counts: Sequence[tuple[int | None, int | None]]) -> float | None:
-    """The share of a total that is gone; None where nothing is known, or there was nothing."""
-    known = [(a, b) for a, b in counts if a is not None and b is not None]  # before, after
-    total = sum(before for before, _ in known)
-    return 1 - sum(after for _, after in known) / total if total else None

@@ -237,8 +237,13 @@ def draw_board(board: Board, rate: float, stem: Path) -> list[Path]:
         panels = figure.subplots(len(heights), 1, squeeze=False, sharex=True, height_ratios=heights)
         for (axis,), (group, rows) in zip(panels, board.items(), strict=True):
             axis.set_title(subject(group, board))
-            _draw_rows(axis, rows)
-        panels[-1][0].set_xlabel("spared")
+            axis.set_yticks(range(len(rows)), [row.label for row in rows])
+            axis.set_ylim(len(rows) - 0.5, -0.5)
+            axis.axvline(0, color=_FULL, linewidth=0.8, zorder=1)
+            for at, row in enumerate(rows):
+                _draw_row(axis, at, row)
+        axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axis.set_xlabel("spared")
         tokens = Line2D([], [], color=_COLOURS[0], marker="o", label="tokens")
         keys = Line2D([], [], color=_COLOURS[5], marker="|", linestyle="none", label="keys")
         proved = f"proved on half of the problems to lose less than {100 * rate:.3g}% of answers"
@@ -247,23 +252,18 @@ def draw_board(board: Board, rate: float, stem: Path) -> list[Path]:
         return _save(figure, stem)
 
 
-def _draw_rows(axis: Any, rows: Sequence[BoardRow]) -> None:
-    axis.set_yticks(range(len(rows)), [row.label for row in rows])
-    axis.set_ylim(len(rows) - 0.5, -0.5)
-    axis.axvline(0, color=_FULL, linewidth=0.8, zorder=1)
-    axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    for at, row in enumerate(rows):
-        words = "no setting"
-        if row.effect is not None:
-            tokens, change = row.effect.tokens, row.effect.change
-            words = f"{change.lost} of {row.effect.solved} lost, {change.gained} gained"
-            colour = _FULL if row.problems is None else _COLOURS[0]
-            axis.plot([tokens.estimate], [at], "o", color=colour, zorder=3)
-            axis.plot([row.keys.estimate], [at], "|", color=_COLOURS[5], markersize=9)
-            if tokens.low is not None and tokens.high is not None:
-                axis.hlines(at, tokens.low, tokens.high, color=colour)
-        beside = axis.get_yaxis_transform()
-        axis.text(1.02, at, words, transform=beside, va="center", fontsize=_FOOT)
+def _draw_row(axis: Any, at: int, row: BoardRow) -> None:
+    words = "no setting"
+    if row.effect is not None:
+        tokens, change = row.effect.tokens, row.effect.change
+        words = f"{change.lost} of {row.effect.solved} lost, {change.gained} gained"
+        colour = _FULL if row.problems is None else _COLOURS[0]
+        axis.plot([tokens.estimate], [at], "o", color=colour, zorder=3)
+        axis.plot([row.keys.estimate], [at], "|", color=_COLOURS[5], markersize=9)
+        if tokens.low is not None and tokens.high is not None:
+            axis.hlines(at, tokens.low, tokens.high, color=colour)
+    beside = axis.get_yaxis_transform()
+    axis.text(1.02, at, words, transform=beside, va="center", fontsize=_FOOT)
 
 
 # ---------------------------------------------------------------- curves

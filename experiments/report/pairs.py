@@ -187,8 +187,8 @@ def detector_effect(pairs: Pairs, bootstrap: Bootstrap, *, pooled: bool = False)
     return DetectorEffect(
         fired=sum(left.stopped_at is not None for left, _ in pairs),
         tokens=spared(known, lambda sample: sample.paid_tokens, bootstrap),
-        correct=_saved([pair for pair in known if pair[1].correct is True]),
-        incorrect=_saved([pair for pair in known if pair[1].correct is False]),
+        correct=saved([pair for pair in known if pair[1].correct is True]),
+        incorrect=saved([pair for pair in known if pair[1].correct is False]),
         paid=sum(left.paid_tokens or 0 for left, _ in known),
         paid_without=sum(right.paid_tokens or 0 for _, right in known),
         solved=sum(bool(right.correct) for _, right in judged(known)),
@@ -196,9 +196,12 @@ def detector_effect(pairs: Pairs, bootstrap: Bootstrap, *, pooled: bool = False)
     )
 
 
-def _saved(pairs: Pairs) -> float | None:
-    without = sum(right.paid_tokens or 0 for _, right in pairs)
-    return 1 - sum(left.paid_tokens or 0 for left, _ in pairs) / without if without else None
+def saved(pairs: Pairs, name: str = "paid_tokens") -> float | None:
+    """The share of the second sides' total that is gone; None where nothing is known, or was."""
+    counts = [(getattr(left, name), getattr(right, name)) for left, right in pairs]
+    known = [both for both in counts if None not in both]
+    without = sum(right for _, right in known)
+    return 1 - sum(left for left, _ in known) / without if without else None
 
 
 def penalty_effect(pairs: Pairs, bootstrap: Bootstrap, most: float | None) -> PenaltyEffect:

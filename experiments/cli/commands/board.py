@@ -22,7 +22,7 @@ from experiments.cli.stores import (
     to_load,
 )
 from experiments.grid.detectors import detectors_like, steps_of, typed_detectors
-from experiments.grid.identity import digest
+from experiments.grid.plan import distinct
 from experiments.report import figures
 from experiments.report.board import Ladder, Watched, make_board
 from experiments.report.exports import check_file
@@ -30,7 +30,6 @@ from experiments.report.tables import rich_table
 from experiments.report.tables.detectors import BOARD_NOTE, board_grids
 from experiments.store import manifest
 from experiments.store.study import Study
-from lil import Detector
 from lil.detectors import DETECTORS
 
 EXAMPLES = """\
@@ -40,8 +39,7 @@ examples:
 
 Each detector's settings are tried on one half of the problems, the most cautious first; the last
 that is proved to lose fewer right answers than the rate is shown on the other half. Stopping is
-replayed from the texts. What follows another action, such as budget(tokens=300):answer, has to be
-decoded: it has a row where a store's sweep had it, of the settings that the sweep had.
+replayed. Another action, as budget(tokens=300):answer, has a row where a store's sweep decoded it.
 """
 
 
@@ -55,7 +53,6 @@ def add_arguments(parser: Parser) -> None:
     add_scorer_flag(parser)
     rate = "of right answers lost, which is to stay below it with 95%% confidence (0.01)"
     parser.add_argument("--rate", type=float, default=0.01, help=rate)
-    parser.add_argument("--seed", type=int, default=0, help="of the halves (0)")
     out = "the figure, .png or .svg; both are written (figures/board.png in the first store)"
     parser.add_argument("--out", metavar="FILE", help=out)
 
@@ -69,31 +66,31 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     folders = [Path(name) for name in args.store]
     stores, left_out = [], []
     studies = open_stores(folders, None, to_load(args.load, specs), args.scorer)
-    for label, study in studies:
+    for _, study in studies:
         ladders, reasons = _ladders(study, specs)
-        left_out += [f"{label}: {reason}" if len(studies) > 1 else reason for reason in reasons]
+        left_out += reasons
         samples = complete_samples(study, [step for ladder in ladders for step in ladder.steps])
         if all(sample.correct is None for sample in samples):
             raise InvalidValue("store", str(study.folder), "one whose answers can be judged")
         stores.append(Watched(study.config.temperature, samples, ladders))
-    board = make_board(stores, args.rate, args.seed)
+    board = make_board(stores, args.rate, seed := studies[0][1].config.seed)
     for grid in board_grids(board):
         console.print(rich_table(grid, console.width))
     console.print(BOARD_NOTE, markup=False, highlight=False)
-    for reason in left_out:
+    for reason in dict.fromkeys(left_out):
         console.plain(f"left out: {reason}")
     stem = Path(args.out or studies[0][1].folder / "figures" / "board.png").with_suffix("")
     stem.parent.mkdir(exist_ok=True)
     paths = [str(path) for path in figures.draw_board(board, args.rate, stem)]
     for path in paths:
         console.plain(f"figure: {path}")
-    groups = [
+    about = {"rate": args.rate, "seed": seed, "left_out": left_out, "figures": paths}
+    about["manifests"] = [manifest.public(study.manifest) for _, study in studies]
+    about["groups"] = [
         {**group._asdict(), "rows": [asdict(row) | {"reason": row.reason} for row in rows]}
         for group, rows in board.items()
     ]
-    about = {"rate": args.rate, "seed": args.seed, "left_out": left_out, "figures": paths}
-    manifests = [manifest.public(study.manifest) for _, study in studies]
-    return Done(about | {"groups": groups, "manifests": manifests})
+    return Done(about)
 
 
 def _ladders(study: Study, specs: Sequence[Spec]) -> tuple[list[Ladder], list[str]]:
@@ -101,23 +98,25 @@ def _ladders(study: Study, specs: Sequence[Spec]) -> tuple[list[Ladder], list[st
     ladders, left_out = [], []
     for spec in specs or map(Spec, DETECTORS.names()):
         try:
-            parameter, values = DETECTORS.find(spec.name).steps()
+            kind = DETECTORS.find(spec.name)
+            parameter, values = kind.steps()
             if not (parameter or specs):
                 continue
-            steps = detectors_like(study.config, steps_of(spec, {}))
-            require_notes(steps[0], study)
+            # A sweep's own detector may have parameters of its own.
+            own = [detector for detector in study.detectors if detector.name == kind.name]
+            alike = [replace(d, **{parameter: values[0]}) for d in own if parameter]
+            bases = [] if specs else distinct([replace(d, on_stop="stop") for d in alike])
+            every = [[replace(base, **{parameter: v}) for v in values] for base in bases]
+            for steps in every or [detectors_like(study.config, steps_of(spec, {}))]:
+                require_notes(steps[0], study)
+                ladders.append(Ladder(parameter, steps))
         except InvalidValue as error:
             if specs:
                 raise
             left_out.append(f"{spec.name}: {error.allowed}")
             continue
-        ladders.append(Ladder(parameter, steps))
-        acting: dict[str, list[Detector]] = {}
-        for other in study.detectors:
-            if other.name == steps[0].name and not other.action.ends:
-                alike = replace(other, **{parameter: values[0]})
-                acting.setdefault(digest(alike.identity()), []).append(other)
-        for own in acting.values():
-            own.sort(key=attrgetter(parameter), reverse=values[0] > values[-1])
-            ladders.append(Ladder(parameter, own))
+        for first in distinct(base for base in alike if not base.action.ends):
+            acting = [d for d, base in zip(own, alike, strict=True) if base == first]
+            acting.sort(key=attrgetter(parameter), reverse=values[0] > values[-1])
+            ladders.append(Ladder(parameter, acting))
     return ladders, left_out

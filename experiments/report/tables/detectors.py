@@ -21,7 +21,6 @@ from experiments.report.tables.grid import (
     ratio,
     share,
     tested,
-    whole_percent,
 )
 
 _DETECTOR_CAPTION = (
@@ -152,28 +151,25 @@ def _net(net: Interval) -> TableCell:
 
 #: What the columns of a board mean.
 BOARD_NOTE = (
-    "at most: share of right answers lost, bounded with 95% confidence on so many problems of the "
-    "half that chose the setting; then the other half: tokens, keys, loops and tails spared, in %; "
-    "answers lost of so many right and gained of so many wrong; net: in points of all; brackets: "
-    "95% intervals, problems resampled; asked: tokens and keys that asking the model took, in % of "
-    "all, taken off what is spared"
+    "bound: right answers lost, with 95% confidence, by so many problems of the half that chose; "
+    "then the other half: tokens, keys, loops, tails spared, in %; answers lost of so many right, "
+    "gained of so many wrong; net: in points of all; asked: tokens and keys of questions to the "
+    "model, in % of all, taken off; brackets: 95% intervals, problems resampled"
 )
 
 
 def board_grids(board: Board) -> list[Grid]:
     """A table for each group."""
-    columns = ("detector", "at most", "tokens", "keys", "lost", "gained", "net", "loops", "tails")
+    columns = tuple("detector bound tokens keys lost gained net loops tails asked".split())
     grids = []
     for group, rows in board.items():
         asks = any(row.asked_tokens or row.asked_keys for row in rows)
         lines = tuple(Line((row.label,), _board_cells(row, asks)) for row in rows)
-        why: dict[str, list[str]] = {}
-        for row in rows:
-            if row.reason:
-                why.setdefault(row.reason, []).append(row.detector)
-        caption = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in why.items())
-        title = f"Stopping at the same loss ({subject(group, board)})"
-        grids.append(Grid(title, (*columns, *(["asked"] if asks else [])), lines, caption))
+        reasons = dict.fromkeys(row.reason for row in rows if row.reason)
+        who = {why: ", ".join(row.detector for row in rows if row.reason == why) for why in reasons}
+        caption = "; ".join(f"{names}: {why}" for why, names in who.items())
+        title, names = f"Stopping at the same loss ({subject(group, board)})", columns[: 9 + asks]
+        grids.append(Grid(title, names, lines, caption))
     return grids
 
 
@@ -189,7 +185,5 @@ def _board_cells(row: BoardRow, asks: bool) -> tuple[TableCell, ...]:
         TableCell(f"{change.gained}", f"of {row.judged - solved}"),
         *(_net(change), share(row.loops), share(row.tails)),
     ]
-    if asks:
-        both = (whole_percent(part).value for part in (row.asked_tokens, row.asked_keys))
-        cells.append(TableCell(", ".join(both)))
-    return tuple(cells)
+    asked = TableCell(f"{percent(row.asked_tokens)}, {percent(row.asked_keys)}")
+    return (*cells, asked) if asks else tuple(cells)

@@ -113,7 +113,7 @@ def _ladders(study: Study, specs: Sequence[Spec]) -> tuple[list[Ladder], list[st
         except InvalidValue as error:
             if specs:
                 raise
-            left_out.append(f"{spec.name}: {error.allowed}")
+            left_out.append(f"{spec.name}: {error.allowed.partition(';')[0]}")
             continue
         for first in distinct(base for base in alike if not base.action.ends):
             acting = [d for d, base in zip(own, alike, strict=True) if base == first]

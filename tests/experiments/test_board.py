@@ -74,11 +74,12 @@ def only(rate: float, store: Watched) -> BoardRow:
 
 def test_the_setting_that_the_rate_allows_and_what_it_does_on_the_other_half() -> None:
     """Half of the answers are lost at 50 tokens: a rate of 0.9 allows it, one of 0.2 does not."""
-    row = only(0.9, board_of(watched([*decoded()])))
+    store = board_of(watched([*decoded(41, 21)]))  # the half that chooses has the odd ones
+    row = only(0.9, store)
     assert row.setting == "tokens=50"
     effect = row.effect
     assert effect is not None
-    assert (row.problems, row.answers, row.lost) == (20, 40, 20)
+    assert (row.problems, row.answers, row.lost) == (21, 42, 21)
     assert 0.5 < row.high < 0.9
     # 40 right texts of 100 tokens and 1,000 keys, 10 wrong ones of 200 tokens and 3,000 keys.
     assert (row.judged, effect.solved, effect.fired) == (50, 40, 50)
@@ -93,7 +94,7 @@ def test_the_setting_that_the_rate_allows_and_what_it_does_on_the_other_half() -
     assert high is not None
     assert low < 1 - 50 * 50 / 6000 < high
 
-    row = only(0.2, board_of(watched([*decoded()])))
+    row = only(0.2, store)
     assert row.setting == "tokens=150"
     assert row.effect is not None
     assert (row.effect.change.lost, row.effect.fired) == (0, 10)

@@ -64,8 +64,7 @@ class BoardRow:
     Attributes:
         setting: None where none is proved, and of a null.
         problems, answers: with right answers, on the half that chose; None and 0 of a null.
-        lost, high: answers that it loses there, or the most cautious setting where none is proved,
-            and the 95% upper bound of their rate.
+        lost, high: answers lost there (where none is proved, by the first), and the rate's bound.
         effect: on the other half, with `judged` traces; None where no setting is proved.
         keys, loops, tails: shares spared there, of keys and of wasted tokens (see `Sample`).
         asked_tokens, asked_keys: what its questions took, shares of all without it, taken off.

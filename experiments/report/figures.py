@@ -262,8 +262,7 @@ def _draw_row(axis: Any, at: int, row: BoardRow) -> None:
         axis.plot([row.keys.estimate], [at], "|", color=_COLOURS[5], markersize=9)
         if tokens.low is not None and tokens.high is not None:
             axis.hlines(at, tokens.low, tokens.high, color=colour)
-    beside = axis.get_yaxis_transform()
-    axis.text(1.02, at, words, transform=beside, va="center", fontsize=_FOOT)
+    axis.text(1.02, at, words, transform=axis.get_yaxis_transform(), va="center", fontsize=_FOOT)
 
 
 # ---------------------------------------------------------------- curves

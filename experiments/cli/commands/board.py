@@ -63,9 +63,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     if args.out is not None:
         check_file("out", args.out, (".png", ".svg"))
     specs = typed_detectors(args.detector)
-    folders = [Path(name) for name in args.store]
     stores, left_out = [], []
-    studies = open_stores(folders, None, to_load(args.load, specs), args.scorer)
+    studies = open_stores([*map(Path, args.store)], None, to_load(args.load, specs), args.scorer)
     for _, study in studies:
         ladders, reasons = _ladders(study, specs)
         left_out += reasons
@@ -82,8 +81,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     stem = Path(args.out or studies[0][1].folder / "figures" / "board.png").with_suffix("")
     stem.parent.mkdir(exist_ok=True)
     paths = [str(path) for path in figures.draw_board(board, args.rate, stem)]
-    for path in paths:
-        console.plain(f"figure: {path}")
+    console.plain("\n".join(f"figure: {path}" for path in paths))
     about = {"rate": args.rate, "seed": seed, "left_out": left_out, "figures": paths}
     about["manifests"] = [manifest.public(study.manifest) for _, study in studies]
     about["groups"] = [

@@ -18,14 +18,14 @@ class Entropy(Asking):
     EAT (Wang et al., arXiv 2509.26522): of the entropies x, in nats, of the token behind the end of
     thinking a moving mean m is at first x, then (1 - alpha) m + alpha x; a variance v is at first
     0, then (1 - alpha) v + alpha (x - m)^2 with the new m. From the `least`-th x on it stops where
-    v < `below`; with `measure="mean"` where m is: at alpha and `least` 1 that is HALT-CoT and
-    UnCert-CoT (Zhu et al., arXiv 2503.15341). Of several tokens x is the mean.
+    v < `below`; with `measure="mean"` where m is: at alpha and `least` 1 much as HALT-CoT, whose
+    entropy is of whole answers. Of several tokens x is the mean.
 
     Args:
         measure: "variance" or "mean".
         below: what is low enough, in nats, or their square; 0 never is.
         alpha: share of the newest number, above 0 and at most 1.
-        least: numbers before a verdict; EAT's code waits for 4 / alpha.
+        least: numbers before a verdict; EAT's code waits for 4 / alpha + 2.
         cue, at, words, tokens, on_stop, and errors: see `Asking`.
     """
 
@@ -35,7 +35,7 @@ class Entropy(Asking):
     measure: str = "variance"
     below: float = 1e-4
     alpha: float = 0.2
-    least: int = 20
+    least: int = 22
 
     name: ClassVar[str] = "entropy"
     ladder = ("below", (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0))

@@ -134,9 +134,8 @@ class StopOn(StoppingCriteria):
         for detector in detectors:
             require_stop(detector, "generate() can do nothing else; lil.decode can")
             if detector.cues:
-                raise InvalidValue(
-                    "detectors", detector.name, "one that asks nothing: lil.decode can"
-                )
+                allowed = "one that asks nothing: lil.decode can"
+                raise InvalidValue("detectors", detector.name, allowed)
             if detector.signals and model is None:
                 allowed = f"the model: {detector.name} reads what it computes"
                 raise InvalidValue("model", None, allowed)

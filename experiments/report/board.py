@@ -157,7 +157,7 @@ def _null_pairs(samples: Sequence[Sample]) -> Pairs:
 
 
 def _added(known: list[Any], new: Sequence[Any]) -> list[Any]:
-    """Pairs of two stores, told by the first sample's run; one that both have counts once."""
+    """Pairs of two stores; one whose first sample is the same run in both counts once."""
     seen = {pair[0].record for pair in known}
     return known + [pair for pair in new if pair[0].record not in seen]
 

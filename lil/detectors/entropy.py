@@ -56,6 +56,6 @@ class Entropy(Asking):
         for x in numbers[1:]:
             mean += self.alpha * (x - mean)
             variance += self.alpha * ((x - mean) ** 2 - variance)
-        found = {"entropy": numbers[-1], "mean": mean, "variance": variance, "asked": len(numbers)}
-        enough = len(numbers) >= self.least and found[self.measure] < self.below
-        return {**found, "below": self.below} if enough else {}
+        state = {"entropy": numbers[-1], "mean": mean, "variance": variance, "asked": len(numbers)}
+        enough = len(numbers) >= self.least and state[self.measure] < self.below
+        return {**state, "below": self.below} if enough else {}

@@ -37,7 +37,7 @@ class NoWaitPenalty(StatefulPenalty):
 
     Raises:
         InvalidValue: a word that is no text or has neither letters nor digits; or a token is to be
-            chosen, and nobody has said which tokens begin with the words.
+            chosen, and the tokens that begin with the words are not known.
     """
 
     words: Sequence[str] = WORDS
@@ -67,11 +67,11 @@ class NoWaitPenalty(StatefulPenalty):
             return self
         begins = re.compile(rf"[\W_]*(?:{'|'.join(map(re.escape, self.words))})", re.IGNORECASE)
         texts = enumerate(piece.decode(errors="replace") for piece in table)
-        found = [token for token, text in texts if begins.match(text)]
-        if not found:
+        matching = [token for token, text in texts if begins.match(text)]
+        if not matching:
             allowed = "words with which some token of the model begins"
             raise InvalidValue("words", ", ".join(self.words), allowed)
-        return replace(self, words=(), tokens=sorted({*self.tokens, *found}))
+        return replace(self, words=(), tokens=sorted({*self.tokens, *matching}))
 
     def begin(self, history: Tensor, vocabulary: int, /) -> Tensor:
         # The memory is the tokens themselves, a row each: there a graph finds them.

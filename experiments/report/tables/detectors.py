@@ -159,31 +159,37 @@ BOARD_NOTE = (
 
 
 def board_grids(board: Board) -> list[Grid]:
-    """A table for each group."""
+    """A table for each group, without the columns that have no number."""
     columns = tuple("detector bound tokens keys lost gained net loops tails asked".split())
     grids = []
     for group, rows in board.items():
-        asks = any(row.asked_tokens or row.asked_keys for row in rows)
-        lines = tuple(Line((row.label,), _board_cells(row, asks)) for row in rows)
+        cells = [_board_cells(row) for row in rows]
+        shown = [at for at, of in enumerate(zip(*cells, strict=True)) if {*of} != {TableCell()}]
+        lines = tuple(
+            Line((row.label,), tuple(of[at] for at in shown))
+            for row, of in zip(rows, cells, strict=True)
+        )
         reasons = dict.fromkeys(row.reason for row in rows if row.reason)
         who = {why: ", ".join(row.detector for row in rows if row.reason == why) for why in reasons}
         caption = "; ".join(f"{names}: {why}" for why, names in who.items())
-        title, names = f"Stopping at the same loss ({subject(group, board)})", columns[: 9 + asks]
-        grids.append(Grid(title, names, lines, caption))
+        names = (columns[0], *(columns[1 + at] for at in shown))
+        grids.append(
+            Grid(f"Stopping at the same loss ({subject(group, board)})", names, lines, caption)
+        )
     return grids
 
 
-def _board_cells(row: BoardRow, asks: bool) -> tuple[TableCell, ...]:
+def _board_cells(row: BoardRow) -> tuple[TableCell, ...]:
     if row.effect is None:
-        return (TableCell("no setting"), *[TableCell()] * (7 + asks))
+        return (TableCell("no setting"), *[TableCell()] * 8)
     bound = TableCell(f"{100 * row.high:.2g}%", f"of {row.problems}")
     change, solved = row.effect.change, row.effect.solved
-    cells = [
+    asked = TableCell(f"{percent(row.asked_tokens)}, {percent(row.asked_keys)}")
+    return (
         TableCell() if row.problems is None else bound,
         *(share(row.effect.tokens), share(row.keys)),
         TableCell(f"{change.lost}", f"of {solved}"),
         TableCell(f"{change.gained}", f"of {row.judged - solved}"),
         *(_net(change), share(row.loops), share(row.tails)),
-    ]
-    asked = TableCell(f"{percent(row.asked_tokens)}, {percent(row.asked_keys)}")
-    return (*cells, asked) if asks else tuple(cells)
+        asked if row.asked_tokens or row.asked_keys else TableCell(),
+    )

@@ -134,17 +134,17 @@ class AskingWatcher(SignalWatcher[Asking]):
 
     def __init__(self, detector: Asking, prompt: bytes = b"") -> None:
         super().__init__(detector, prompt)
-        self._said = False  # something, in this sentence or chunk
+        self._begun = False  # something was written in this sentence or chunk
         self._costs: dict[str, dict[int, float]] = {name: {} for name in COSTS}
 
     def asks(self, piece: bytes) -> bool:
-        at, said = self.detector.at, self._said or bool(piece.strip(_NOTHING))
+        at, begun = self.detector.at, self._begun or bool(piece.strip(_NOTHING))
         if at == "word":
             return piece.strip() in self.detector.words.encode().split() and self.tokens > 1
         if isinstance(at, int):
             return self.tokens % at == 0
-        due = said and (ends_chunk if at == "chunk" else ends_sentence)(piece)
-        self._said = said and not due
+        due = begun and (ends_chunk if at == "chunk" else ends_sentence)(piece)
+        self._begun = begun and not due
         return due
 
     def push(self, piece: bytes) -> Verdict | None:
@@ -161,8 +161,9 @@ class AskingWatcher(SignalWatcher[Asking]):
     def judge(self) -> Verdict | None:
         if not self.numbers or self.numbers[-1][0] < self.tokens - 2:  # judged already
             return None
-        name, found = self.detector.name, self.detector.evidence([x for _, x in self.numbers])
-        return Verdict(name, self.numbers[-1][0], {"step": self.tokens, **found}) if found else None
+        why = self.detector.evidence([x for _, x in self.numbers])
+        evidence = {"step": self.tokens, **why}
+        return Verdict(self.detector.name, self.numbers[-1][0], evidence) if why else None
 
     def asking(self) -> Sequence[AskingWatcher]:
         return [self] if self.wants else []

@@ -21,14 +21,14 @@ Case = tuple[str, dict[str, Any], dict[str, Any], Callable[..., int | None], tup
 
 
 def case(rule: str, rng: random.Random) -> Case:
-    """A detector's name and what it alone is told, the rule's parameters, the rule, and numbers."""
+    """A detector's name and parameters of its own, the rule's parameters, the rule, and numbers."""
     if rule == "deer":
         return "confidence", {}, {"above": rng.choice(CONFIDENCES)}, asking.deer, CONFIDENCES
     if rule == "convergence":
         return "agreement", {}, {"times": rng.randint(2, 4)}, asking.convergence, (0, 5, 5, 7)
     if rule == "halt":
-        told = {"measure": "mean", "alpha": 1.0, "least": 1}
-        return "entropy", told, {"below": rng.choice(ENTROPIES[1:])}, asking.halt, ENTROPIES
+        own = {"measure": "mean", "alpha": 1.0, "least": 1}
+        return "entropy", own, {"below": rng.choice(ENTROPIES[1:])}, asking.halt, ENTROPIES
     alpha = rng.choice((0.25, 0.5))
     reached = asking.variance([rng.choice(ENTROPIES) for _ in range(rng.randint(1, 4))], alpha)
     params = {"below": reached or 1e-6, "alpha": alpha, "least": rng.randint(1, 6)}
@@ -39,14 +39,14 @@ def case(rule: str, rng: random.Random) -> Case:
 def test_stops_where_the_rule_does(rule: str) -> None:
     rng, stopped = random.Random(rule), 0
     for _ in range(500):
-        name, told, params, oracle, values = case(rule, rng)
+        name, own, params, oracle, values = case(rule, rng)
         at = rng.randint(1, 5)
         pieces = [rng.choice((b"a", b" b", b">")) for _ in range(at * rng.randint(1, 9) + 1)]
         if rng.random() < 0.5:
             end = rng.randrange(len(pieces))
             pieces[end:end] = rng.choice(([b"</think>"], [b"</th", b"ink", b"> c"]))
         numbers = {place: rng.choice(values) for place in range(at, len(pieces) + 1, at)}
-        detector = detectors.get(name, at=at, **told, **params)
+        detector = detectors.get(name, at=at, **own, **params)
         watcher = detector.watch(b"A question.")
         watcher.recall({signal: tuple(numbers.items()) for signal in detector.signals})
         cut = rng.randint(0, len(pieces))

@@ -127,7 +127,8 @@ def test_what_cannot_be_proved_has_no_number(problems: int, rate: float, words: 
     row = only(rate, store)
     assert (row.setting, row.effect, row.reason) == (None, None, words)
     (grid,) = board_grids(make_board([store], rate, seed=0))
-    assert [cell.value for cell in grid.lines[0].cells] == ["no setting"]
+    first, *others = (cell.value for cell in grid.lines[0].cells)
+    assert (first, {*others} | {"—"}) == ("no setting", {"—"})
     assert words in grid.caption
 
 

@@ -59,11 +59,11 @@ class Watched(NamedTuple):
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A detector with an action at the setting that was proved, or full attention's null.
+    """A detector with an action at the setting that was proved, full attention's null, or hindsight.
 
     Attributes:
-        setting: None where none is proved, and of a null.
-        problems, answers: with right answers, on the half that chose; None and 0 of a null.
+        setting: None where none is proved, and of a null and of hindsight.
+        problems, answers: with right answers, on the half that chose; None and 0 of those two.
         lost, high: answers lost there (where none is proved, by the first), and the rate's bound.
         effect: on the other half, with `judged` traces; None where no setting is proved.
         keys, loops, tails: shares spared there, of keys and of wasted tokens (see `Sample`).
@@ -114,6 +114,7 @@ def make_board(stores: Sequence[Watched], rate: float, seed: int) -> Board:
     names: dict[str, tuple[str, list[str]]] = {}
     traces: dict[tuple[Group, str], dict[Problem, list[Any]]] = defaultdict(dict)
     nulls: dict[Group, Pairs] = {}
+    rights: dict[Group, Pairs] = {}
     for store in stores:
         called = iter(labels([step for ladder in store.ladders for step in ladder.steps]))
         firsts = labels([ladder.steps[0] for ladder in store.ladders])
@@ -130,11 +131,13 @@ def make_board(stores: Sequence[Watched], rate: float, seed: int) -> Board:
                     known[problem] = _added(known.get(problem, []), new)
         for group, samples in groups.items():
             nulls[group] = _added(nulls.get(group, []), _null_pairs(samples))
+            rights[group] = _added(rights.get(group, []), _right_pairs(samples))
     board: dict[Group, list[BoardRow]] = {group: [] for group in nulls}
     for (group, key), of_key in traces.items():
         board[group] += _row(*names[key], of_key, rate, seed, bootstrap)
     for group, pairs in nulls.items():
-        board[group] += [_measured(BoardRow("null"), pairs, bootstrap)] if pairs else []
+        for name, of in (("first right answer", rights[group]), ("null", pairs)):
+            board[group] += [_measured(BoardRow(name), of, bootstrap)] if of else []
     return board
 
 
@@ -154,6 +157,12 @@ def _null_pairs(samples: Sequence[Sample]) -> Pairs:
     odd = (sample for sample in full.values() if sample.sample_index % 2)
     again = [sample for sample in plain if sample.role == "null"]
     return paired(again or [replace(s, sample_index=s.sample_index - 1) for s in odd], full)
+
+
+def _right_pairs(samples: Sequence[Sample]) -> Pairs:
+    """Texts cut where a trial answer is first right, which nobody knows, next to the whole ones."""
+    known = (s for s in samples if s.detector == "none" and s.first_right is not None)
+    return [(replace(s, tokens=s.first_right, keys_read=None), s) for s in known]
 
 
 def _added(known: list[Any], new: Sequence[Any]) -> list[Any]:

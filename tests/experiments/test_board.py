@@ -114,6 +114,12 @@ def test_what_a_detector_asks_is_taken_off_what_it_spares() -> None:
     assert (grid.columns[-1], grid.lines[0].cells[-1].value) == ("asked", "5, 5")
 
 
+def test_the_first_right_answer_says_what_no_detector_can_pass() -> None:
+    plain = [replace(s, first_right=30 if s.correct else None) for s in decoded()]
+    ((*_, row, _),) = make_board([board_of(watched(plain))], 0.2, seed=0).values()
+    assert (row.label, row.effect and row.effect.tokens.estimate) == ("first right answer", 0.7)
+
+
 @pytest.mark.parametrize(
     ("problems", "rate", "words"),
     [

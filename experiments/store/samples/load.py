@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lil import Detector
 
 #: Raise it whenever the same traces would give other samples, as after a change to a detector.
-VERSION = 4
+VERSION = 5
 
 
 class ReadingJob(NamedTuple):

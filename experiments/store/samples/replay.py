@@ -27,6 +27,8 @@ from experiments.store.samples.sample import Sample, Shorter
 from experiments.store.store import Store
 from lil import Detector, Meter, Trace, Verdict, Watcher
 from lil.detectors import asked, replayed
+from lil.detectors.agreement import Agreement
+from lil.detectors.base.asking import Trial
 
 
 def samples_of(
@@ -53,6 +55,7 @@ def samples_of(
     judge = partial(measured, scorers=scorers)
     plain = _with_waste(judge(plain, run.problem, record, trace, whole), trace)
     plain = replace(plain, shorter=_shorter(plain, run.problem, trace, caps, scorers))
+    plain = replace(plain, first_right=_first_right(plain, trace))
     yield plain
     for label, detector in detectors:
         sample = replace(blank(run, penalty), detector=label, action=detector.action.name)
@@ -111,6 +114,15 @@ def _shorter(
             correct = _judged(_text(trace, cap), problem, scorers, ended=False).correct
         shorter.append(Shorter(factor, status, tokens, correct, read))
     return tuple(shorter)
+
+
+def _first_right(plain: Sample, trace: Trace) -> int | None:
+    """Where `agreement` asked and was first answered what the whole text says, and is right."""
+    if not (plain.correct and plain.answer):
+        return None
+    own = (asking := Agreement()).number(Trial(asking, [], plain.answer.encode()))
+    every = [of for name, of in trace.signals.items() if name.startswith(f"{asking.name}-")]
+    return min((int(place) for of in every for place, x in of if x == own), default=None)
 
 
 def _with_waste(plain: Sample, trace: Trace) -> Sample:

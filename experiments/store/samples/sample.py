@@ -75,6 +75,7 @@ class Sample:
     dropped_tokens: int = 0  # decoded and chopped off again: paid for, not in the output
     asked_tokens: int = 0  # read and decoded for what a detector asked: paid for as well
     asked_keys: float = 0.0  # the same, of `keys_read`
+    first_right: int | None = None  # tokens before the first trial answer that is its right answer
     sweep: str | None = None  # that decoded it
     batch_size: int | None = None  # rows decoded together
     workers: int = 1  # that decoded at the same time, and may have shared a machine

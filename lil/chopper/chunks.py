@@ -48,11 +48,11 @@ def chunks(pieces: Sequence[bytes]) -> list[Chunk]:
 class Streaks:
     """Counts hot chunks, long and short separately, and says when there are enough.
 
-    Word Salad Chopper (appendix D), as in the authors' offline pipeline: a chunk is hot when its
-    probability is above `threshold`, short when it has fewer than `short` tokens. A hot long chunk
-    adds to the long streak and zeroes the short one, a hot short one the other way round, a cold
-    one zeroes both. `long_streak` long or `short_streak` short chunks are enough. Where we differ:
-    the output is cut behind the last cold chunk, not as in Algorithm 1, line 30.
+    Word Salad Chopper (appendix D), as in the authors' offline code (online all chunks are as long
+    as the newest): a chunk is hot if its probability is above `threshold`, short if it has fewer
+    than `short` tokens. A hot long one adds to the long streak and zeroes the short one, a hot
+    short one the other way round, a cold one zeroes both. `long_streak` long or `short_streak`
+    short ones are enough. Where we differ: we cut behind the last cold one (Algorithm 1, line 30).
 
     Raises:
         InvalidValue: a threshold outside 0 to 1, or a number below 1 (`short`: below 0).

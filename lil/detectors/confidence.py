@@ -16,7 +16,7 @@ class Confidence(Asking):
     """Stops where the model is confident of a trial answer.
 
     DEER (Yang et al., arXiv 2504.15895): the geometric mean of the largest probability at each of
-    its tokens is above `above`. Where we differ: the tokens that begin and end an answer count.
+    its tokens is above `above`. Where we differ: no token is sampled, and the first one counts.
 
     Args:
         above: confidence that is enough; 1 never is.

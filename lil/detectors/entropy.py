@@ -19,13 +19,13 @@ class Entropy(Asking):
     thinking a moving mean m is at first x, then (1 - alpha) m + alpha x; a variance v is at first
     0, then (1 - alpha) v + alpha (x - m)^2 with the new m. From the `least`-th x on it stops where
     v < `below`; with `measure="mean"` where m is: at alpha and `least` 1 much as HALT-CoT, whose
-    entropy is of whole answers. Of several tokens x is the mean.
+    entropy is of whole answers, twice in a row. Of several tokens x is the mean. Both have bits.
 
     Args:
         measure: "variance" or "mean".
         below: what is low enough, in nats, or their square; 0 never is.
         alpha: share of the newest number, above 0 and at most 1.
-        least: numbers before a verdict; EAT's code waits for 4 / alpha + 2.
+        least: numbers before a verdict; EAT's code, at temperature 0.6, has 4 / alpha + 2.
         cue, at, words, tokens, on_stop, and errors: see `Asking`.
     """
 
@@ -54,8 +54,8 @@ class Entropy(Asking):
     def evidence(self, numbers: Sequence[float]) -> dict[str, float]:
         mean, variance = numbers[0], 0.0
         for x in numbers[1:]:
-            mean += self.alpha * (x - mean)
-            variance += self.alpha * ((x - mean) ** 2 - variance)
+            mean = (1 - self.alpha) * mean + self.alpha * x
+            variance = (1 - self.alpha) * variance + self.alpha * (x - mean) ** 2
         state = {"entropy": numbers[-1], "mean": mean, "variance": variance, "asked": len(numbers)}
         enough = len(numbers) >= self.least and state[self.measure] < self.below
         return {**state, "below": self.below} if enough else {}

@@ -96,11 +96,11 @@ class AdamasLayer(Selecting):
 class Adamas(Backend):
     """Reads the current token and the budget - 1 others whose codes are nearest to the query's.
 
-    Adamas, arXiv 2510.18413; the rule of FibonaccciYan/Adamas' kernels. A Hadamard matrix turns
-    roped queries and keys, and a code of 2 bits tells which of -threshold, 0 and threshold a
-    coordinate exceeds. A distance is the sum of the absolute differences of codes; of equals the
-    older token is read. The authors choose per query head; here a KV head has one set by default.
-    Their thresholds suit Llama's keys; for Qwen3 they take 1.35 and 2.26.
+    Adamas, arXiv 2510.18413; the rule of the scripts of FibonaccciYan/Adamas, whose kernels measure
+    another distance. A Hadamard matrix turns roped queries and keys, and a code of 2 bits tells
+    which of -threshold, 0 and threshold a coordinate exceeds. A distance is the sum of the absolute
+    differences of codes; of equals the older token is read. Where we differ: as in the kernels, the
+    current token is always read. Their thresholds suit Llama; for Qwen3 they take 1.35 and 2.26.
 
     Args:
         budget: tokens a decode query may read, current token included.

@@ -106,10 +106,11 @@ class Duo(Sink):
     Args:
         budget: tokens a query of a streaming head may read, current token included.
         pattern: gates from 0 to 1, a row for each layer with keys, a number for each KV head; or
-            the path of a file of them, such as the authors' `full_attention_heads.tsv`.
+            the path of a file of them, such as the authors' `full_attention_heads.tsv` (for the
+            sizes in their config.json: `sinks` sink_size, `budget` both and one token more).
         sparsity: share of all heads that stream, those of the smallest gates; None to go by
             `threshold`.
-        threshold: the smallest gate of a retrieval head, where `sparsity` is None.
+        threshold: heads with a gate above it retrieve, where `sparsity` is None.
         sinks: first tokens kept for ever, below `budget`; min(64, budget // 5) by default.
         keep_prompt: a row's prompt takes the place of `sinks` where it is longer.
     """
@@ -139,7 +140,7 @@ class Duo(Sink):
         """Which heads stream, (layers, Hkv)."""
         values = np.array(self.pattern)
         if self.sparsity is None:
-            return values < self.threshold
+            return values <= self.threshold
         # As many as lie below the quantile; its rounding is none of ours.
         below = math.ceil((values.size - 1) * self.sparsity - 1e-9)
         # Of equal gates those of later layers and heads come first.

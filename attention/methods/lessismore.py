@@ -83,9 +83,9 @@ class ReadingLayer(Reading):
 class LessIsMore(Backend):
     """Reads one set of tokens in all heads, which one of a few selecting layers chose.
 
-    LessIsMore, arXiv 2508.07101. The selecting layers and those before them read everything. The
-    query heads of one name the tokens of their largest q.k in turn, until there are enough; first
-    and newest tokens are always in the set. The authors pick the layers by hand for each model.
+    LessIsMore, arXiv 2508.07101; the rule of the authors' accuracy scripts, with layers picked by
+    hand. Selecting layers and those before them read everything. The query heads of one name the
+    tokens of their largest q.k in turn, until there are enough; first and newest always are in.
 
     Args:
         budget: tokens a decode query may read, current token included.

@@ -20,6 +20,8 @@ def test_the_authors_file_is_its_numbers(tmp_path: Path) -> None:
     np.savetxt(file, [[0.25, 0.75], [1.5, -0.5]], delimiter="\t")
     read = attention.Duo(budget=8, pattern=str(file))
     assert read == replace(DUO, pattern=((0.25, 0.75), (1, 0)))
+    # As in their code a gate that equals the threshold streams.
+    assert replace(read, threshold=0.75).streams.tolist() == [[True, True], [False, True]]
     file.write_text("0.5\tnan\n")
     with pytest.raises(attention.InvalidValue, match="numbers"):
         attention.Duo(budget=8, pattern=str(file))

@@ -14,7 +14,7 @@ from .layer import Layer
 class DuoLayer(Layer):
     """Heads with large gates keep and read everything; the rest `sinks` + the last ones.
 
-    `pattern` holds a gate of 0..1 for each layer and KV head. Without `sparsity` those of at least
+    `pattern` holds a gate of 0..1 for each layer and KV head. Without `sparsity` those above
     `threshold` see everything; with it, that share of all the model's heads stream. Everything
     stays where it was in the text.
     """
@@ -36,7 +36,7 @@ class DuoLayer(Layer):
         if any(len(row) != self.Hkv for row in gates):
             raise ValueError(f"{self.Hkv} KV heads, pattern of {[len(row) for row in gates]}")
         if sparsity is None:
-            self.streams = [gate < threshold for gate in gates[self.index]]
+            self.streams = [gate <= threshold for gate in gates[self.index]]
         else:
             gone = streaming(gates, sparsity)
             self.streams = [(self.index, j) in gone for j in range(self.Hkv)]

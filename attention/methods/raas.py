@@ -98,12 +98,12 @@ class RaaSLayer(Compressing):
 class RaaS(Dropping):
     """Drops the page whose stamp is oldest; pages that receive attention are stamped anew.
 
-    RaaS, arXiv 2502.11147; DerekHJH/RaaS. At each step the better half of the pages, or all above
-    `alpha`, are stamped with the number of tokens seen, and the page of the current token always.
-    Among equal stamps the oldest page goes. A page's score is the largest true probability one of
-    its tokens receives, where the authors take Quest's upper bound of q.k; all held tokens are read
-    anyway. Pages that hold a token of the prompt stay for ever and count. One set of pages is kept
-    per KV head.
+    RaaS, arXiv 2502.11147. At each step the better half of the pages, or all above `alpha`, are
+    stamped with the number of tokens seen, and the page of the current token always. Among equal
+    stamps the oldest page goes. A score is the largest true probability of a page's tokens, for the
+    authors Quest's bound of q.k; all that is held is read anyway. Pages with a token of the prompt
+    stay for ever and count. Their code (DerekHJH/RaaS) stamps the newest page once, leaves it out
+    of the better half, and keeps no prompts. One set of pages is kept per KV head.
 
     Args:
         budget: tokens a decode query may read, current token included; a multiple of `page`, at

@@ -62,7 +62,7 @@ class VaSE(SnapKV):
     VaSE-AttnV, arXiv 2606.03928; terarachang/VaSE. A range is the largest coordinate less the
     smallest. A quarter of what stays are the text's first tokens and those of the widest range; the
     rest are drawn without replacement by the probability that the newest queries give them among
-    all others, averaged over neighbours. The authors compress back to the budget every 64 steps, never
+    all others, averaged over neighbours. The authors compress every 64 steps, never
     in a prompt; here a row that reaches the budget is compressed to budget - min(128, budget // 4).
     A draw follows from seed, layer, KV head, tokens seen and position, whatever the batch is.
 

@@ -59,7 +59,7 @@ class Watched(NamedTuple):
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A detector with an action at the setting that was proved, full attention's null, or hindsight.
+    """A detector with an action at its proved setting, full attention's null, or hindsight.
 
     Attributes:
         setting: None where none is proved, and of a null and of hindsight.

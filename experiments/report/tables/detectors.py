@@ -154,8 +154,8 @@ BOARD_NOTE = (
     "bound: right answers lost, with 95% confidence, by so many problems of the half that chose; "
     "then the other half: tokens, keys, loops, tails spared, in %; answers lost of so many right, "
     "gained of so many wrong; net: in points of all; asked: tokens and keys of questions to the "
-    "model, in % of all, taken off; first right answer: right texts alone, ended in hindsight where "
-    "a trial answer is first theirs; brackets: 95% intervals, problems resampled"
+    "model, in % of all, taken off; first right answer: right texts alone, ended in hindsight "
+    "where a trial answer is first theirs; brackets: 95% intervals, problems resampled"
 )
 
 

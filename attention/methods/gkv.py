@@ -59,7 +59,7 @@ class GKV(Dropping):
     score is that or `alpha` times its score at the last compression, whichever is larger.
     Redundancy is that of `rkv`, divided by its maximum. The authors compress back to the budget
     every 128 tokens; here a row that reaches the budget is compressed to budget - min(128, budget
-    // 4). Their kernel leaves similar keys out by blocks of 64; here a key leaves out one of all.
+    // 4). A key leaves out one similar key, of all; in their kernel by blocks of 64 and of 16 keys.
 
     Args:
         budget: tokens a decode query may read, current token included; at least 22 with a window

@@ -75,9 +75,9 @@ class Lazy(Dropping):
     LazyEviction, arXiv 2506.15969; Halo-949/LazyEviction. A decode query, not a prompt's, attends
     to a token to which it gives `alpha` of its probability. A token's worth falls with the time
     since then against the longest time between two such queries, and with the latter. Formulas are
-    those of the authors' code, not of their text. They let budget + window tokens stand, and
-    choose per query head; here a row that reaches the budget is compressed to budget - window, per
-    KV head.
+    those of their code, not of their text; times are integers, theirs of the model's dtype. They
+    let budget + window tokens stand and choose per query head; here a row that reaches the budget
+    is compressed to budget - window, per KV head. Of equal worths, often 0, the older stays.
 
     Args:
         budget: tokens a decode query may read, current token included; more than 2 * window.

@@ -74,10 +74,10 @@ class RKV(Dropping):
     R-KV, arXiv 2505.24133; scores as in Zefan-Cai/R-KV. Attention: logits reduced over the group,
     softmax over all but the last `window` tokens, mean over the last `window` queries, maximum
     over `kernel` neighbours. Redundancy: softmax of the mean cosine with all keys, where every
-    key leaves the newest one similar to it out of account, so that one of each kind survives. The
-    authors grow to budget + buffer tokens and compress to the budget; here a row that reaches the
-    budget is compressed to budget - buffer, after a prompt too. Where a key has no similar one,
-    they leave the oldest out of account; here nothing.
+    key leaves the newest one similar to it out of account, so that one of each kind survives. Where
+    it has none, the authors leave out the oldest; here nothing. They grow to budget + buffer tokens
+    and compress to the budget; here a row that reaches it is compressed to budget - buffer, after a
+    prompt too. Neighbours are those in the text; after a cut theirs are, but for SGLang, by score.
 
     Args:
         budget: tokens a decode query may read, current token included; at least 11 with a window
@@ -92,7 +92,7 @@ class RKV(Dropping):
         buffer: tokens dropped at once, which is also how many steps lie between two cuts; a quarter
             of the budget, or of what a prompt that stays leaves of it, at most 128, by default.
         shared: the same tokens stay in all layers and KV heads, by the sum over layers of the mean
-            score over heads, as in the authors' serving code; decided behind the last layer.
+            score over heads, as in the authors' SGLang, which counts steps up to its first cut.
     """
 
     name: ClassVar[str] = "rkv"

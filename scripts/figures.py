@@ -25,6 +25,7 @@ COLOURS = {
     "infllm": "tab:purple",
     "oracle": "tab:blue",
 }
+KEEP_ALL = ("quest", "oracle", "adamas", "lessismore", "kascade", "infllm")
 NAMES = {
     "full": "full attention",
     "quest": "Quest",
@@ -56,29 +57,31 @@ def bare(axes: Axes) -> None:
 
 
 def real_model() -> None:
-    """Solved problems and keys per solved problem of Qwen2.5-Coder-1.5B."""
-    rows = numbers("real_models")["table"]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.2), sharey=True)
-    labels = ["full"] + [
-        f"{name} {budget}" for budget in (192, 256) for name in ("quest", "random", "h2o", "sink")
-    ]
-    for y, label in enumerate(reversed(labels)):
-        row, name = rows[label], label.split()[0]
-        left.barh(y, row["solved"], color=COLOURS[name], height=0.6)
-        left.text(row["solved"] + 1, y, str(row["solved"]), va="center", fontsize=8)
+    """Solved problems and keys per solved problem of Qwen2.5-Coder-1.5B, every method."""
+    rows = sorted(numbers("real_models")["methods"]["rows"].items(), key=lambda x: x[1]["solved"])
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 5.2), sharey=True)
+    for y, (label, row) in enumerate(rows):
+        name = label.split()[0]
+        kind = "tab:green" if name in KEEP_ALL else "tab:red"
+        colour = {"full": "black", "random": "tab:gray"}.get(name, kind)
+        left.barh(y, row["solved"], color=colour, height=0.6)
+        left.plot([100 * x for x in row["accuracy"][1:]], [y, y], color="black", lw=0.8)
         ratio, low, high = row["keys_per_solved"]
         if low is not None:
-            right.plot([low, high], [y, y], color=COLOURS[name], lw=2)
-        right.plot(ratio, y, "o", color=COLOURS[name], ms=5)
-    ticks = [" ".join([NAMES[x.split()[0]], *x.split()[1:]]) for x in reversed(labels)]
-    left.set_yticks(range(len(ticks)), ticks)
-    left.set_xlim(0, 75)
+            right.plot([low, high], [y, y], color=colour, lw=2)
+        right.plot(ratio, y, "o", color=colour, ms=4)
+    left.set_yticks(range(len(rows)), [label for label, _ in rows], fontsize=8)
     left.set_xlabel("problems solved, of 100")
     right.axvline(1, color="black", lw=0.8, ls="--")
-    right.set_xlabel("keys read per solved problem,\ntimes full attention's (95% interval)")
+    right.set_xscale("log")
+    right.set_xticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
+    right.minorticks_off()
+    right.set_xlabel("keys read per solved problem,\ntimes full attention's")
     for axes in (left, right):
         bare(axes)
-    figure.suptitle("Qwen2.5-Coder-1.5B on GSM8K, by method and budget", fontsize=10)
+    title = "Qwen2.5-Coder-1.5B on GSM8K, 192 keys, 95% intervals; green: keep all keys, red: drop"
+    figure.suptitle(title, fontsize=9)
+    figure.tight_layout()
     save("real_model")
 
 

@@ -25,7 +25,7 @@ COLOURS = {
     "infllm": "tab:purple",
     "oracle": "tab:blue",
 }
-KEEP_ALL = ("quest", "oracle", "adamas", "lessismore", "kascade", "infllm")
+KEEP_ALL = ("quest", "duo", "oracle", "adamas", "lessismore", "kascade", "infllm")
 NAMES = {
     "full": "full attention",
     "quest": "Quest",
@@ -79,7 +79,7 @@ def real_model() -> None:
     right.set_xlabel("keys read per solved problem,\ntimes full attention's")
     for axes in (left, right):
         bare(axes)
-    title = "Qwen2.5-Coder-1.5B on GSM8K, 192 keys, 95% intervals; green: keep all keys, red: drop"
+    title = "Qwen2.5-Coder-1.5B on GSM8K, 192 keys, 95% intervals; red: drop keys in all heads"
     figure.suptitle(title, fontsize=9)
     figure.tight_layout()
     save("real_model")

@@ -57,3 +57,10 @@ def test_stops_where_the_rule_does(rule: str) -> None:
         assert (verdict and (verdict.token, verdict.evidence["step"])) == wanted, (params, numbers)
         stopped += place is not None
     assert 100 < stopped < 480
+
+
+def test_with_alpha_one_the_mean_is_the_newest_number_to_the_last_bit() -> None:
+    """As in the authors' code, whose mean is (1 - alpha) m + alpha x."""
+    halt = detectors.get("entropy", measure="mean", alpha=1, least=1, below=0.2)
+    assert not halt.evidence([1.7, 0.2])
+    assert halt.evidence([1.7, math.nextafter(0.2, 0)])

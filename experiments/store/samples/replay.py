@@ -117,7 +117,7 @@ def _shorter(
 
 
 def _first_right(plain: Sample, trace: Trace) -> int | None:
-    """Where `agreement` asked and was first answered what the whole text says, and is right."""
+    """Tokens before the first trial answer of `agreement` that equals the text's own, right one."""
     if not (plain.correct and plain.answer):
         return None
     own = (asking := Agreement()).number(Trial(asking, [], plain.answer.encode()))

@@ -58,7 +58,9 @@ def bare(axes: Axes) -> None:
 
 def real_model() -> None:
     """Solved problems and keys per solved problem of Qwen2.5-Coder-1.5B, every method."""
-    rows = sorted(numbers("real_models")["methods"]["rows"].items(), key=lambda x: x[1]["solved"])
+    methods = numbers("real_models")["methods"]
+    rows = sorted(methods["rows"].items(), key=lambda x: x[1]["solved"])
+    quarter = methods["quarter"]["rows"]
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 5.2), sharey=True)
     for y, (label, row) in enumerate(rows):
         name = label.split()[0]
@@ -66,12 +68,14 @@ def real_model() -> None:
         colour = {"full": "black", "random": "tab:gray"}.get(name, kind)
         left.barh(y, row["solved"], color=colour, height=0.6)
         left.plot([100 * x for x in row["accuracy"][1:]], [y, y], color="black", lw=0.8)
+        if label in quarter and label != "full":
+            left.plot(quarter[label]["solved"], y, "D", color="black", mfc="white", ms=5)
         ratio, low, high = row["keys_per_solved"]
         if low is not None:
             right.plot([low, high], [y, y], color=colour, lw=2)
         right.plot(ratio, y, "o", color=colour, ms=4)
     left.set_yticks(range(len(rows)), [label for label, _ in rows], fontsize=8)
-    left.set_xlabel("problems solved, of 100")
+    left.set_xlabel("problems solved, of 100; diamonds: with 112 keys")
     right.axvline(1, color="black", lw=0.8, ls="--")
     right.set_xscale("log")
     right.set_xticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])

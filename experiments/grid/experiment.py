@@ -60,9 +60,7 @@ class Experiment:
         unknown: list[str] = []
         sources = _sources(config, local_only, unknown)
         datasets, sizes = _datasets(config, names, local_only, unknown)
-        scorers = scoring.loaded(
-            *{i.scorer for dataset in datasets.values() for i in dataset.items}
-        )
+        scorers = scoring.loaded(*{i.scorer for d in datasets.values() for i in d.items})
         warnings = [line for dataset in datasets.values() for line in dataset.notices]
 
         configurations: list[Configuration] = []
@@ -74,6 +72,7 @@ class Experiment:
                 continue
             table = token_bytes(tokenizer)
             for detector in detectors:
+                detector.require_tokens(table)
                 for cue in (detector.action.gives[0], *detector.cues):
                     cue_ids(cue, tokenizer, table)  # refuses words that the model lacks
             for penalty in itertools.chain(*penalties):

@@ -64,7 +64,7 @@ CASES = [
     ("unknown parameter", "sweep --set backend_params.quest.pgae=8", ["pgae", "mean 'page'"]),
     ("bad detector value", "sweep --set detector_params.guardian.f=0", ["f = 0", "at least 1"]),
     ("an action", "sweep --detector guardian:anser", ["on_stop = 'anser'", "'answer'"]),
-    ("an end that no token is", "sweep --detector margin(end='<x>')", ["for margin", "'<x>'"]),
+    ("an end that is no token", "sweep --detector margin(end='<x>')", ["for margin", "'<x>'"]),
     ("unknown penalty", "sweep --penalty none,lzz", ["penalty = 'lzz'", "did you mean 'lz'"]),
     ("two penalties at once", "run --penalty lz,dry", ["penalty = 'lz,dry'", "one penalty"]),
     (

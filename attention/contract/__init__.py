@@ -40,7 +40,6 @@ from attention.layers.layer import Geometry as Geometry
 from attention.layers.layer import KeepAll as KeepAll
 from attention.layers.layer import Layer as Layer
 from attention.layers.layer import Method as Method
-from attention.layers.layer import check_prompt as check_prompt
 from attention.layers.layer import fixed as fixed
 from attention.layers.layer import gather as gather
 from attention.layers.layer import row_lists as row_lists

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
-from attention.layers.layer import Geometry, Layer, Method, check_prompt
+from attention.layers.layer import Geometry, Layer, Method
 
 
 class Bounded(Layer):
@@ -48,13 +48,7 @@ class Bounded(Layer):
         return (self.k, k), (self.v, v), (self.position, position)
 
     def least_room(self) -> int:
-        """The fewest tokens of the budget, in addition to a prompt, that the method needs."""
         return 2
-
-    def check_prompts(self, step: Step) -> None:
-        """Refuse a prompt that is to stay and leaves the method too few tokens of the budget."""
-        if self.keeps_prompt and (step.past < step.prompt).any():
-            check_prompt(step, self.staying(step.prompt), self.limit, self.least_room())
 
     def row_bytes(self, seen: Counts) -> Counts:
         per_slot = sum(slots.width for slots in self.per_slot)

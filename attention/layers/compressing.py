@@ -97,8 +97,7 @@ class Compressing(Bounded):
         # Some token can be kept for its score.
         return next(room for room in count(4) if self.window(room) < room - interval(room))
 
-    def check(self, step: Step) -> None:
-        self.check_prompts(step)
+    def check(self, step: Step) -> None:  # noqa: ARG002
         self.spend(int(self.stored_tokens.max()) + 1)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
@@ -155,7 +154,6 @@ class Compressing(Bounded):
         return self.due(full, step) if len(full) else ()
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        self.check_prompts(step)
         self.append(q * scaling, k, v, step)
         most = int((self.stored_tokens + step.new).max())
         keys, values = (x.data[:, :, :most] for x in (self.k, self.v))

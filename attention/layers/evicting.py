@@ -79,7 +79,6 @@ class Evicting(Bounded):
         return step.real()
 
     def check(self, step: Step) -> None:
-        self.check_prompts(step)
         self.spend(min(step.longest, self.limit))
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
@@ -174,7 +173,6 @@ class Evicting(Bounded):
         return torch.where(full, lost, seen)
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        self.check_prompts(step)
         stored_tokens, sinks = self.kept(step.past), self.geometry.sink_logits
         self.lay_out(k, v, stored_tokens, step)
         keys, values = self.k.data, self.v.data

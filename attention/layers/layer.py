@@ -90,15 +90,6 @@ class Method(Protocol):
     def build(self, geometry: Geometry) -> Layer: ...
 
 
-def check_prompt(step: Step, staying: Counts, limit: int, least: int) -> None:
-    """Refuse a prompt of which so many tokens are to stay that too little of the budget is left."""
-    longest = int((staying * (step.past < step.prompt)).max())
-    if longest > limit - least:
-        allowed = f"at most {limit - least} = budget {limit} - {least} that the method needs"
-        allowed += ", as keep_prompt drops none of them"
-        raise InvalidValue("prompt", f"{longest} tokens", allowed)
-
-
 class Layer(ABC):
     """Keys, values and method state of all rows in one layer.
 
@@ -257,6 +248,20 @@ class Layer(ABC):
         if isinstance(self.keeps_prompt, bool):
             return prompt * self.keeps_prompt
         return np.minimum(prompt, self.keeps_prompt)
+
+    def least_room(self) -> int:
+        """The fewest tokens of the budget, in addition to a prompt that stays, for the method."""
+        return 1
+
+    def check_prompts(self, prompts: Counts) -> None:
+        """Refuse a prompt of which so many tokens stay that too little of the budget is left."""
+        if not self.keeps_prompt or self.budget is None:
+            return
+        longest, least = int(self.staying(prompts).max(initial=0)), self.least_room()
+        if longest > (most := self.budget - least):
+            allowed = f"at most {most} = budget {self.budget} - {least} that the method needs"
+            allowed += ", as keep_prompt drops none of them"
+            raise InvalidValue("prompt", f"{longest} tokens", allowed)
 
     def trim(self) -> None:  # noqa: B027
         """Free the memory of what a prompt had more than the budget."""

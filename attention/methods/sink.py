@@ -19,7 +19,6 @@ from attention.contract import (
     Step,
     Turn,
     check_int,
-    check_prompt,
     devices,
     gpu,
 )
@@ -88,9 +87,7 @@ class SinkLayer(Ring):
     def take_prompts(self, step: Step) -> None:
         """What stays of prompts that are being read are sinks from now on."""
         if self.keeps_prompt and (step.past < step.prompt).any():
-            staying = self.staying(step.prompt)
-            check_prompt(step, staying, self.limit, 1)
-            self.sinks = np.maximum(self.sinks, staying)
+            self.sinks = np.maximum(self.sinks, self.staying(step.prompt))
 
     def remember(self, keys: Tensor, step: Step) -> None:
         """Store sink keys that arrived in this forward; `keys` has them in its first slots."""

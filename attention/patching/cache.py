@@ -264,6 +264,8 @@ class AttentionCache(StateCache):
         if index == len(self.layers):
             self.layers.append(self._build(index, q, k, sink_logits))
         layer = self.layers[index]
+        if (step.past < step.prompt).any():
+            layer.check_prompts(step.prompt * (step.past < step.prompt))
         if counts is not None:
             layer.traces = ()
             out = layer.step(q, k, v, scaling, counts)
@@ -280,6 +282,11 @@ class AttentionCache(StateCache):
                 due = [layer.close(step) for layer in self.layers]
                 self._close(step, due, step.decode or decoded, None)
         return out
+
+    def check_prompts(self, prompts: Sequence[int]) -> None:
+        """Refuse prompts of so many tokens that a layer which has run would refuse."""
+        for layer in self.layers:
+            layer.check_prompts(np.array(prompts))
 
     # Steps whose lengths are on the device
 

@@ -156,7 +156,8 @@ class Chooser(_Memories):
         R, scores = len(scores), widened(scores)
         compared = margins(scores, self._compared)
         if R not in self._parts:
-            self._parts[R] = [_first(memory, R) for memory in self._memories]
+            first = (x.first(R) if isinstance(x, LZRows) else x[:R] for x in self._memories)
+            self._parts[R] = [*first]
         memories, unread = self._parts[R], self._unread[:R] & (live != 0)
         for memory, now in zip(memories, self._pushed(memories, ids[:, 0], unread), strict=True):
             if now is not memory:
@@ -164,11 +165,6 @@ class Chooser(_Memories):
         scores = self._applied(memories, scores)
         tokens, finite = self._sampler.draw(scores, self._uniforms[:R])
         return tokens, checked_tokens(tokens, finite), *compared
-
-
-def _first(memory: Tensor | LZRows, rows: int) -> Any:
-    """The first rows of a memory, where they lie."""
-    return memory.first(rows) if isinstance(memory, LZRows) else memory[:rows]
 
 
 def _write(memory: Tensor | LZRows, now: Any) -> None:

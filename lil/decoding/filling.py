@@ -38,6 +38,14 @@ def longest_row(options: DecodeOptions, requests: Sequence[Request]) -> int:
 
 
 @torch.inference_mode()
+def started(model: Any, cache: AttentionCache) -> AttentionCache:
+    """A new cache of an open block that has read a token, so that its layers are there."""
+    first, ids = cache.new(prompts=[1]), torch.zeros(1, 1, dtype=torch.int64, device=model.device)
+    model(input_ids=ids, past_key_values=first, use_cache=True)
+    return first
+
+
+@torch.inference_mode()
 def rows_together(
     model: Any, cache: AttentionCache, options: DecodeOptions, requests: Sequence[Request]
 ) -> int:
@@ -61,9 +69,7 @@ def rows_together(
     """
     if isinstance(options.batch_size, int):
         return min(options.batch_size, len(requests))
-    device = model.device
-    first, ids = cache.new(prompts=[1]), torch.zeros(1, 1, dtype=torch.int64, device=device)
-    model(input_ids=ids, past_key_values=first, use_cache=True)  # a token, which makes its layers
+    device, first = model.device, started(model, cache)
     state = [slots for layer in first.layers for slots in layer.state.values()]
     tokens = capacity(longest_row(options, requests))
     sizes, states = [x.row_bytes(tokens) for x in state], first.states.values()

@@ -83,7 +83,11 @@ class DecodeOptions:
         _require_all("penalties", self.penalties, Penalty, example)
         for name in ("max_new_tokens", "check_every"):
             object.__setattr__(self, name, check_int(name, getattr(self, name), 1))
-        object.__setattr__(self, "batch_size", _batch_size(self.batch_size))
+        if isinstance(size := self.batch_size, str):
+            check_choice("batch_size", size, ("auto",))
+        else:
+            size = check_int("batch_size", size, 1, "an integer of at least 1, or 'auto'")
+            object.__setattr__(self, "batch_size", size)
         object.__setattr__(self, "seed", check_int("seed", self.seed))
         object.__setattr__(self, "speculate", check_int("speculate", self.speculate, 0))
         if not isinstance(self.beyond_positions, bool):
@@ -112,16 +116,9 @@ class DecodeOptions:
         if not (backend.keeps_all and backend.rewindable):
             allowed = f"0 under {backend.name}, which cannot take back what drafts made it drop"
             raise InvalidValue("speculate", self.speculate, allowed + " or count")
-        for item in (*self.detectors, *self.probes):
-            if item.signals:
-                allowed = f"0 with {item.name}, which reads the states of each step"
-                raise InvalidValue("speculate", self.speculate, allowed)
-
-
-def _batch_size(value: Any) -> int | str:
-    if isinstance(value, str):
-        return check_choice("batch_size", value, ("auto",))
-    return check_int("batch_size", value, 1, "an integer of at least 1, or 'auto'")
+        if reader := next((x for x in (*self.detectors, *self.probes) if x.signals), None):
+            allowed = f"0 with {reader.name}, which reads the states of each step"
+            raise InvalidValue("speculate", self.speculate, allowed)
 
 
 def _require_all(name: str, value: Any, kind: type, allowed: str) -> None:
@@ -250,10 +247,8 @@ def _within(index: int, request: Request, positions: int) -> Request:
     read, room = len(request.prompt_ids), positions - len(request.prompt_ids)
     if room < 1 or len(request.forced) > room:
         read += len(request.forced)
-        allowed = (
-            f"fewer than the {positions} positions of the model (beyond_positions=True reads and "
-            "writes beyond them)"
-        )
+        allowed = f"fewer than the {positions} positions of the model (beyond_positions=True reads "
+        allowed += "and writes beyond them)"
         raise InvalidValue(f"prompts[{index}]", f"{read} tokens", allowed)
     assert request.max_new_tokens is not None  # it has been resolved
     return replace(request, max_new_tokens=min(request.max_new_tokens, room))

@@ -12,6 +12,7 @@ from tiny_models import build_model, requests_of
 import attention
 import lil
 from attention.core import devices
+from attention.errors import InvalidValue
 from attention.patching.captured import padded
 from lil.decoding import filling, loop
 
@@ -78,3 +79,17 @@ def test_prompts_are_read_a_bounded_number_of_tokens_at_once(
     traces = lil.decode(model, tokenizer, prompts, batch_size="auto", **options)
     assert [trace.new_ids for trace in traces] == [trace.new_ids for trace in wanted]
     assert (batches, [n for n in sizes if n > 5]) == ([3, 5], [24, 40, 22])
+
+
+@pytest.mark.parametrize("name", ["raas", "h2o", "sink", "rkv"])
+def test_a_prompt_that_leaves_no_budget_is_refused_before_any_is_decoded(
+    name: str, qwen: Any, tokenizer: Any
+) -> None:
+    backend, seen = attention.get(name, budget=64, keep_prompt=True), list[Any]()
+    prompts = [[5] * 3] * 3 + [[5] * 64]
+    with pytest.raises(InvalidValue, match=r"prompt = '64 tokens'.* budget 64 - .* keep_prompt"):
+        lil.decode(
+            qwen, tokenizer, prompts, backend=backend, batch_size=2, max_new_tokens=4,
+            on_token=lambda *token: seen.append(token),
+        )  # fmt: skip
+    assert not seen

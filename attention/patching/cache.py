@@ -264,7 +264,7 @@ class AttentionCache(StateCache):
         if index == len(self.layers):
             self.layers.append(self._build(index, q, k, sink_logits))
         layer = self.layers[index]
-        if (step.past < step.prompt).any():
+        if layer.keeps_prompt and (step.past < step.prompt).any():
             layer.check_prompts(step.prompt * (step.past < step.prompt))
         if counts is not None:
             layer.traces = ()

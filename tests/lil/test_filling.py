@@ -87,7 +87,10 @@ def test_a_prompt_that_leaves_no_budget_is_refused_before_any_is_decoded(
 ) -> None:
     backend, seen = attention.get(name, budget=64, keep_prompt=True), list[Any]()
     prompts = [[5] * 3] * 3 + [[5] * 64]
-    with pytest.raises(InvalidValue, match=r"prompt = '64 tokens'.* budget 64 - .* keep_prompt"):
+    message = r"prompt = '64 tokens'.* budget 64 - .* keep_prompt"
+    with torch.no_grad(), backend.on(qwen) as cache, pytest.raises(InvalidValue, match=message):
+        qwen(torch.tensor(prompts[3:]), past_key_values=cache)
+    with pytest.raises(InvalidValue, match=message):
         lil.decode(
             qwen, tokenizer, prompts, backend=backend, batch_size=2, max_new_tokens=4,
             on_token=lambda *token: seen.append(token),

@@ -25,6 +25,7 @@ from attention.contract import (
     group,
     softmax,
 )
+from lil.hidden_states import widened
 from lil.penalties import Penalty
 
 
@@ -168,8 +169,7 @@ class Replay:
             use_cache=True,
             logits_to_keep=1,
         )
-        raw: Tensor = out.logits[:, -1]
-        return raw.to(torch.promote_types(raw.dtype, torch.float32))
+        return widened(out.logits[:, -1])
 
     @torch.inference_mode()
     def _scores(self, raw: Tensor, new: Sequence[int]) -> Tensor:

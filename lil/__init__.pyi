@@ -5,6 +5,7 @@ from .acceptance import acceptance as acceptance
 from .compression import codecs as codecs
 from .compression.codecs import Codec as Codec
 from .compression.curves import curve as curve
+from .compression.curves import entropy_bounds as entropy_bounds
 from .compression.curves import token_curve as token_curve
 from .compression.meter import Meter as Meter
 from .decoding import DecodeOptions as DecodeOptions
@@ -67,6 +68,7 @@ __all__ = [
     "curve",
     "decode",
     "detectors",
+    "entropy_bounds",
     "penalties",
     "replay",
     "stream",

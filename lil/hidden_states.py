@@ -127,12 +127,17 @@ class HiddenStates:
         self._margins = dict(zip(self.compared, scores, strict=True))
 
 
+def widened(logits: Tensor) -> Tensor:
+    """Half precision is widened before anything acts on it; float64 stays."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
 def margins(logits: Tensor, tokens: Iterable[int]) -> list[Tensor]:
     """How far some tokens' log-probabilities are below the best one's, (B,) each."""
     indices = list(tokens)
     if not indices:
         return []
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    wide = widened(logits)
     best = wide.amax(-1)
     # The sum that both are normalised by is the same.
     return [best - wide[:, index] for index in indices]

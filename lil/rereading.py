@@ -13,6 +13,19 @@ from attention import AttentionCache
 from attention.core import devices
 
 
+def left_padded(rows: Sequence[Sequence[int]], device: torch.device) -> dict[str, Tensor]:
+    """A forward's inputs for rows of tokens, padded on the left, (B, T) each."""
+    width = max(map(len, rows))
+    ids = np.zeros((len(rows), width), dtype=np.int64)  # padding is masked, so any id serves
+    mask = np.zeros_like(ids)
+    for r, row in enumerate(rows):
+        ids[r, width - len(row) :] = row
+        mask[r, width - len(row) :] = 1
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    inputs["position_ids"] = (mask.cumsum(1) - 1).clip(min=0)
+    return {name: devices.put(x, device, torch.int64) for name, x in inputs.items()}
+
+
 @torch.inference_mode()
 def reread(
     model: Any,
@@ -33,16 +46,7 @@ def reread(
     for row, text in enumerate(texts):
         tokens[row, : len(text)] = text
     rows = cache.new(prompts=[len(prompt) for prompt in prompts])
-    width = max(map(len, prompts))
-    ids = np.zeros((len(prompts), width), dtype=np.int64)  # padding is masked, so any id serves
-    mask = np.zeros_like(ids)
-    for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) :] = prompt
-        mask[row, width - len(prompt) :] = 1
-    places = (mask.cumsum(1) - 1).clip(min=0)
-    inputs = (devices.put(x, model.device, torch.int64) for x in (ids, mask, places))
-    names = ("input_ids", "attention_mask", "position_ids")
-    _scores(model, rows, **dict(zip(names, inputs, strict=True)))
+    _scores(model, rows, **left_padded(prompts, model.device))
     for step in range(lengths[0]):
         left = int((lengths > step).sum())
         if left < rows.batch_size:

@@ -98,7 +98,7 @@ class Compressing(Bounded):
         return next(room for room in count(4) if self.window(room) < room - interval(room))
 
     def check(self, step: Step) -> None:  # noqa: ARG002
-        self.spend(int(self.stored_tokens.max()) + 1)
+        self.check_budget(int(self.stored_tokens.max()) + 1)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.check(step)

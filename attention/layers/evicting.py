@@ -79,7 +79,7 @@ class Evicting(Bounded):
         return step.real()
 
     def check(self, step: Step) -> None:
-        self.spend(min(step.longest, self.limit))
+        self.check_budget(min(step.longest, self.limit))
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.check(step)

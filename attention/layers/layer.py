@@ -318,7 +318,7 @@ class Layer(ABC):
     def restore(self) -> None:  # noqa: B027
         """Bring what `step` keeps in another form to that of `decode`."""
 
-    def spend(self, read: int) -> None:
+    def check_budget(self, read: int) -> None:
         """Raise BudgetExceeded when a decode query would read more than the budget."""
         if self.budget is not None and read > self.budget and not self.reads_all:
             raise BudgetExceeded(self.geometry.method, self.geometry.index, read, self.budget)

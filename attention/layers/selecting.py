@@ -167,7 +167,7 @@ class Selecting(Choosing, KeepAll):
         return super().obstacle() if self.share is None else "reads a share of lengths of the host"
 
     def check(self, step: Step) -> None:
-        self.spend(step.longest if self.dense(step) else self.quota * self.page)
+        self.check_budget(step.longest if self.dense(step) else self.quota * self.page)
 
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, scaling: float, counts: gpu.DeviceCounts
@@ -228,7 +228,7 @@ class Selecting(Choosing, KeepAll):
         choice, Hkv = self.choose(q, step), self.geometry.Hkv
         if choice.counts is not None:
             raise HostNumber("Choice.counts, where a step reads all tokens of a page")
-        self.spend(choice.pages.shape[2] * self.page)
+        self.check_budget(choice.pages.shape[2] * self.page)
         filled = self.counts(choice, step.seen_tokens)
         # What is not read comes behind all pages, where nobody looks.
         pages = choice.pages.masked_fill(filled == 0, torch.iinfo(torch.int32).max).sort().values
@@ -247,7 +247,7 @@ class Selecting(Choosing, KeepAll):
         self.notice(k, step)
         self.chosen = None
         if self.dense(step):
-            self.spend(step.longest)
+            self.check_budget(step.longest)
             return self.attend_all(q, scaling, step)
         scaled = group(q, g.Hkv, scaling)
         choice = self.choose_shares(scaled, step)
@@ -258,7 +258,7 @@ class Selecting(Choosing, KeepAll):
         if choice.pages.shape[1] == 1:
             choice = choice.each(lambda x: x.expand(-1, g.Hkv, -1))
         self.chosen, self.longest_then = choice, step.longest
-        self.spend(choice.pages.shape[2] * self.page)
+        self.check_budget(choice.pages.shape[2] * self.page)
         # G query heads share a KV head's set, or each has its own.
         query = scaled.view(step.rows, choice.pages.shape[1], -1, g.D)
         counts = choice.counts

@@ -84,7 +84,7 @@ class InfLLMLayer(Choosing, Ring):
 
     def check(self, step: Step) -> None:
         reads = step.memo(("reads", self.kind), lambda: int(self.reads(step.seen).max()))
-        self.spend(reads)
+        self.check_budget(reads)
 
     def stored(self, counts: gpu.DeviceCounts) -> gpu.Store:
         self.geometry.rope.table(counts.tokens, self.k.data)  # before `step` asks for it

@@ -66,7 +66,7 @@ class SinkLayer(Ring):
 
     def check(self, step: Step) -> None:
         self.take_prompts(step)
-        self.spend(min(step.longest, self.limit))
+        self.check_budget(min(step.longest, self.limit))
 
     def write(self, k: Tensor, v: Tensor, step: Step) -> None:
         super().write(k, v, step)

@@ -7,12 +7,11 @@ import math
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import torch
 from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
-from torch import Tensor
 from tqdm import tqdm
 
 import lil
@@ -26,6 +25,8 @@ from experiments.grid.identity import digest
 from experiments.grid.plan import build_backends, build_penalties
 from experiments.grid.sources import code
 from lil.decoding.options import encode, positions_of
+from lil.hidden_states import widened
+from lil.rereading import left_padded
 
 #: What is added up over all generations and stands in the harness's results.
 _COSTS = ("tokens", "decoded_tokens", "prefill_sec", "decode_sec")
@@ -302,21 +303,11 @@ def likelihoods(
 ) -> list[tuple[float, bool]]:
     """The log-likelihood of each continuation after its context, and whether greedy gives it."""
     rows = [[*context, *after][-most - 1 : -1] for context, after in pairs]
-    width = max(map(len, rows))
-    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
-    ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])  # masked: any id
     longest = max(1, *(len(after) for _, after in pairs))
     with backend.on(model) as cache:
-        output = model(
-            input_ids=ids.to(model.device),
-            attention_mask=mask.to(model.device),
-            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0).to(model.device),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=longest,
-        )
-    wide = torch.promote_types(output.logits.dtype, torch.float32)
-    logits = cast(Tensor, output.logits.to(wide))
+        inputs = left_padded(rows, model.device)
+        output = model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=longest)
+    logits = widened(output.logits)
     answers = []
     for row_logits, row, (_, after) in zip(logits, rows, pairs, strict=True):
         continuation = after[-len(row) :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from attention.errors import InvalidValue
 from attention.spec import Spec, merge, setting, split, values
@@ -14,9 +14,6 @@ from experiments.grid.models import REASONER
 from experiments.grid.plan import Plan, distinct, require_own_names
 from lil import Detector
 from lil.detectors import ACTIONS, DETECTORS, Defaults, build, opened
-
-if TYPE_CHECKING:
-    from lil import Detector
 
 #: What ships of what is trained on a model, by detector and model.
 SHIPPED_WEIGHTS: Mapping[str, Mapping[str, str]] = {

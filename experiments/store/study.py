@@ -72,13 +72,13 @@ class Study:
         return cls._of(Store(folder), latest_compatible(sweeps), notices, load)
 
     @classmethod
-    def each(cls, folder: Path, load: Collection[str] = ()) -> list[Study]:
+    def each(cls, folder: Path) -> list[Study]:
         """All sweeps of a store, compatible ones as one study; the newest first."""
         notices: list[str] = []
         first, *others = groups(read_all(folder, notices))
         store = Store(folder)
-        later = (cls._of(store, group, [], load) for group in others)
-        return [cls._of(store, first, notices, load), *later]
+        later = (cls._of(store, group, [], ()) for group in others)
+        return [cls._of(store, first, notices, ()), *later]
 
     @classmethod
     def _of(

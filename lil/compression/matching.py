@@ -50,11 +50,6 @@ class Matcher:
         self._breakers = sorted(breakers)
         self._used = 0  # places in use: the tokens of the longest row, at most `size`
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of tokens and lengths."""
-        return self.tokens.nbytes + self.lengths.nbytes
-
     def push(self, newest: Tensor, live: Tensor | None = None) -> None:
         """Append `newest` (B,), leaving rows alone where `live` (B,) is False."""
         newest = newest[:, None]

@@ -116,7 +116,7 @@ class Batch:
         places = [result.rows[i].place for i in going]
         self.ledger.add(result.cost.select(going), places)
 
-    def welcome(self, places: Sequence[int], cache: AttentionCache) -> None:
+    def add_rows(self, places: Sequence[int], cache: AttentionCache) -> None:
         """Put the rows of `cache`, whose prompts were read, at these ascending places."""
         there = len(self.rows)
         more = max(0, max(places) + 1 - len(self.newest))

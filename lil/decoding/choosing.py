@@ -12,13 +12,8 @@ from attention.core import devices
 from lil.compression.matching import EMPTY
 from lil.decoding.lane import Lane
 from lil.decoding.sampling import Sampler
-from lil.hidden_states import margins
+from lil.hidden_states import margins, widened
 from lil.penalties import LZRows, Penalty, padded
-
-
-def widened(logits: Tensor) -> Tensor:
-    """Half precision is widened before anything acts on it; float64 stays."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def checked_tokens(tokens: Tensor, finite: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ class Observers:
         going = [w for w, action in self._judges if not (action.ends or w.done)]
         return {n + (self._since or 0) for watcher in going for n in watcher.returns()}
 
-    def again(self, tokens: int, text: bytes, cue: str, acted: int = 1) -> None:
+    def restart(self, tokens: int, text: bytes, cue: str, acted: int = 1) -> None:
         """Watch anew behind `tokens` generated ones (`text` with the prompt).
 
         A verdict stops now, unless fewer than its action's `tries` were `acted` upon. Where the cue
@@ -99,7 +99,7 @@ class Observers:
             for watcher, action in self._judges
             if (again := watcher.detector.anew()) is not None
         ]
-        self.off(tokens)
+        self.stop(tokens)
         self._since = tokens
         self._judges = [
             (detector.watch(text), action if acted < action.tries else Stop())
@@ -107,7 +107,7 @@ class Observers:
         ]
         self.readers = [watcher for watcher, _ in self._judges if watcher.detector.signals]
 
-    def off(self, tokens: int) -> None:
+    def stop(self, tokens: int) -> None:
         """Nobody watches any more; signals of the first `tokens` tokens stay."""
         self._signals = self.signals(tokens)
         self._judges, self._probes, self.readers = [], [], []
@@ -295,7 +295,7 @@ class Lane:
         answering = not action.rewinds and is_answering(cue, self.prompt_bytes, output)
         if action.ends or answering:
             self.finish, self.evidence = verdict.detector, verdict.evidence
-            self._observers.off(verdict.token)
+            self._observers.stop(verdict.token)
             self.drop(verdict.token)
         else:
             self.due = PendingAction(verdict, action, self._cut_of(verdict, action))
@@ -342,9 +342,9 @@ class Lane:
         self._actions += 1
         if action.watched:
             text = self.prompt_bytes + b"".join(self.pieces[:cut])
-            self._observers.again(cut, text, cue, self._actions)
+            self._observers.restart(cut, text, cue, self._actions)
         else:
-            self._observers.off(cut)
+            self._observers.stop(cut)
         self.drop(cut)
         self._shown, self.calm = cut, 0
         self._queued.extend(self._shared.cues[cue] if cue else ())

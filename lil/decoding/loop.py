@@ -17,14 +17,15 @@ from attention.errors import InvalidValue
 from attention.patching.captured import padded
 from attention.patching.decode_step import DecodeStep, NotCompiled
 from lil.decoding.batch import Batch, Flight, StepResult
-from lil.decoding.choosing import BatchPenalties, Chooser, checked_tokens, widened
+from lil.decoding.choosing import BatchPenalties, Chooser, checked_tokens
 from lil.decoding.compiling import step_of, warn_not_compiled
 from lil.decoding.filling import longest_row, prompt_tokens, rows_together, started
 from lil.decoding.lane import Lane, PendingAction, RunContext
 from lil.decoding.options import Request
 from lil.decoding.record import make_trace
 from lil.decoding.sampling import NotFiniteError, Sampler
-from lil.hidden_states import HiddenStates, margins
+from lil.hidden_states import HiddenStates, margins, widened
+from lil.rereading import left_padded
 from lil.trace import Trace
 
 #: Columns of a prompt that a CPU reads at once: whole prompts but for long ones, which would let
@@ -216,24 +217,16 @@ class DecodeLoop:
 
     def _prefill(self, batch: Batch, rows: Sequence[Lane]) -> Tensor:
         """Read newcomers' prompts, padded on the left, into their places; logits (B, V)."""
-        width = max(len(row.prefix) for row in rows)
-        # Padding is masked, so any id serves.
-        ids = torch.tensor([[0] * (width - len(row.prefix)) + [*row.prefix] for row in rows])
-        mask = torch.tensor([[0] * (width - len(r.prefix)) + [1] * len(r.prefix) for r in rows])
+        inputs = left_padded([row.prefix for row in rows], self.model.device)
         # A prefix may hold known output too, which is not prompt.
         cache = batch.cache.new(prompts=[len(row.prompt_ids) for row in rows])
         if not batch.rows:
             batch.cache = cache
-        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-        ids, mask, positions = (x.to(self.model.device) for x in (ids, mask, positions))
-        for begin, end in self._parts(width, cache):
-            logits = self._forward(
-                cache,
-                input_ids=ids[:, begin:end],
-                attention_mask=mask[:, :end],
-                position_ids=positions[:, begin:end],
-            )
-        batch.welcome([row.place for row in rows], cache)
+        for begin, end in self._parts(inputs["input_ids"].shape[1], cache):
+            part = {name: x[:, begin:end] for name, x in inputs.items()}
+            part["attention_mask"] = inputs["attention_mask"][:, :end]
+            logits = self._forward(cache, **part)
+        batch.add_rows([row.place for row in rows], cache)
         return logits
 
     def _parts(self, width: int, cache: AttentionCache) -> list[tuple[int, int]]:

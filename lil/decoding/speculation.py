@@ -20,6 +20,7 @@ from lil.decoding.ledger import StepCost
 from lil.decoding.loop import Callbacks, DecodeLoop
 from lil.decoding.options import Request
 from lil.decoding.sampling import NotFiniteError
+from lil.hidden_states import widened
 from lil.trace import Trace
 
 
@@ -145,8 +146,7 @@ class SpeculativeLoop(DecodeLoop):
                 input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True,
                 logits_to_keep=scored,
             )  # fmt: skip
-        logits: Tensor = output.logits
-        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return widened(output.logits)
 
     def _room(self, seen: Sequence[int]) -> int:
         """Drafts of this round: no position beyond the model's last is ever fed."""

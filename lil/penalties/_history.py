@@ -265,8 +265,9 @@ class StatefulPenalty(Penalty):
     @abstractmethod
     def begin(self, history: Tensor, vocabulary: int, /) -> Any: ...
 
-    @abstractmethod
-    def push(self, memory: Any, newest: Tensor, live: Tensor | None) -> Any: ...
+    def push(self, memory: Any, newest: Tensor, live: Tensor | None) -> Any:
+        memory.push(newest, live)
+        return memory
 
     @abstractmethod
     def apply(self, memory: Any, scores: Tensor) -> Tensor: ...

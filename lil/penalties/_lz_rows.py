@@ -163,11 +163,6 @@ class LZRows:
         # What a step needs of a type of scores; graphs read it, so it stays where it is.
         self._scratch: dict[tuple[torch.dtype, int], tuple[Tensor, Tensor, LZTables]] = {}
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what is remembered."""
-        return sum(x.nbytes for x in self.state)
-
     def push(self, newest: Tensor, live: Tensor | None = None) -> None:
         """Append `newest` (B,), leaving rows alone where `live` (B,) is False."""
         self._step(newest, live, None, None)

@@ -67,10 +67,6 @@ class DRYPenalty(StatefulPenalty):
         matcher.load(history)
         return matcher
 
-    def push(self, memory: Matcher, newest: Tensor, live: Tensor | None) -> Matcher:
-        memory.push(newest, live)
-        return memory
-
     def apply(self, memory: Matcher, scores: Tensor) -> Tensor:
         tokens, lengths = memory.tokens[:, 1:], memory.lengths[:, :-1]
         known = (tokens != EMPTY) & (tokens < scores.shape[1]) & ~memory.breaks(tokens)

@@ -113,12 +113,6 @@ class LZPenalty(StatefulPenalty):
         exempt = tuple(token for token in self.exempt if token < 2**31)
         return LZParameters(self.alpha, size, self.buffer, self.formula, exempt)
 
-    def push(
-        self, memory: Matcher | LZRows, newest: Tensor, live: Tensor | None
-    ) -> Matcher | LZRows:
-        memory.push(newest, live)
-        return memory
-
     def apply(self, memory: Matcher | LZRows, scores: Tensor) -> Tensor:
         if isinstance(memory, LZRows):
             return memory.lower(self._writable(scores))

@@ -45,10 +45,6 @@ class NoRepeatNGramPenalty(StatefulPenalty):
         matcher.load(history)
         return matcher
 
-    def push(self, memory: Matcher, newest: Tensor, live: Tensor | None) -> Matcher:
-        memory.push(newest, live)
-        return memory
-
     def apply(self, memory: Matcher, scores: Tensor) -> Tensor:
         tokens, lengths = memory.tokens, memory.lengths
         if self.ngram_size > 1:

@@ -138,9 +138,9 @@ class Ending:
             self._cue, self._cue_start = cues[cue], self.seen + self.lag
             self._most = min(self._most, self._cue_start + len(self._cue) + tokens_after)
             if action.watched:
-                observers.again(self.seen, self._prompt + b"".join(self._pieces), cue)
+                observers.restart(self.seen, self._prompt + b"".join(self._pieces), cue)
             else:
-                observers.off(self.seen)
+                observers.stop(self.seen)
         return {
             "label": self.stopping.label,
             "detector": verdict.detector,

@@ -30,18 +30,13 @@ def record(cache: Any, row: int) -> Record:
     return layers
 
 
-def same_bits(cache: Any, row: int, want: Record, only: int | None = None) -> None:
-    """The row's state is what was recorded, and nothing follows it.
-
-    With `only`, what lies behind that many tokens is left out of account.
-    """
+def same_bits(cache: Any, row: int, want: Record) -> None:
+    """The row's state is what was recorded, and nothing follows it."""
     for layer, tensors, wanted in zip(cache.layers, record(cache, row), want, strict=True):
         assert tensors.keys() == wanted.keys()
         for name, x in tensors.items():
             slots = layer.state.get(name)
             n = wanted[name].shape[1]
-            if only is not None and slots is not None:
-                n = -(-only // slots.unit)
             assert torch.equal(x[:, :n], wanted[name][:, :n]), name
-            if only is None and slots is not None:
+            if slots is not None:
                 assert (x[:, n:] == slots.fill).all(), name

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import torch
-from tiny_models import SIZES, requests_of
+from tiny_models import PROMPTS, build_model, record, requests_of
 from torch import nn
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import attention
 import lil
@@ -18,41 +15,20 @@ from attention.patching import compiled as steps
 from lil.decoding.compiling import CompileWarning, pays
 from tests.attention.examples import OF_THREE
 
-PROMPTS = [[5, 6, 7], [9] * 12, [30], [1, 2, 3, 4, 5, 6, 7, 8]]
-CAPS = [42, 7, 1, 30]
+#: They end at different steps, one when its prompt has been read.
+ROWS = requests_of(PROMPTS, max_new_tokens=[42, 7, 1, 30])
 
 
 def build(layers: int = 2, seed: int = 11) -> Any:
-    torch.manual_seed(seed)
-    sizes = {**SIZES, "num_hidden_layers": layers}
-    return Qwen3ForCausalLM(Qwen3Config(**sizes)).to(torch.float64).eval()
+    return build_model("qwen3", layers=layers, seed=seed)
 
 
-@pytest.fixture(scope="module")
-def small() -> Any:
-    return build()
-
-
-def record(trace: lil.Trace) -> dict[str, Any]:
-    """All a trace holds but seconds."""
-    whole = trace.to_dict()
-    for name in ("prefill_sec", "decode_sec"):
-        del whole[name]
-    for check in whole["checks"]:
-        del check["seconds"]
-    return whole
-
-
-def decoded(
-    model: Any, tokenizer: Any, caps: Sequence[int] = CAPS, **options: Any
-) -> list[dict[str, Any]]:
-    """Records of ragged rows that end at different steps, without a warning."""
-    rows = requests_of(PROMPTS, max_new_tokens=caps)
+def decoded(model: Any, tokenizer: Any, **options: Any) -> list[dict[str, Any]]:
+    """Records of rows that are decoded without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", CompileWarning)
-        return [
-            record(trace) for trace in lil.decode(model, tokenizer, rows, batch_size=3, **options)
-        ]
+        traces = lil.decode(model, tokenizer, ROWS, batch_size=3, **options)
+    return [record(trace) for trace in traces]
 
 
 def test_a_mode_is_one_of_three(small, tokenizer):
@@ -110,9 +86,8 @@ def test_what_cannot_be_compiled_runs_and_is_named(harm, reason, tokenizer, tmp_
     model = build()
     expected = decoded(model, tokenizer)
     harm(model, monkeypatch)
-    rows = requests_of(PROMPTS, max_new_tokens=CAPS)
     with pytest.warns(CompileWarning, match=reason) as seen:
-        traces = lil.decode(model, tokenizer, rows, batch_size=3, compile="on")
+        traces = lil.decode(model, tokenizer, ROWS, batch_size=3, compile="on")
     assert len(seen) == 1
     assert [record(trace) for trace in traces] == expected
 

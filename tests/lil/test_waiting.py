@@ -8,9 +8,8 @@ import pytest
 import torch
 from penalty_cases import CASES
 from penalty_cases import build as penalty
-from tiny_models import SIZES, WORDS, near, requests_of
+from tiny_models import PROMPTS, WORDS, build_model, record, requests_of
 from torch import Tensor, nn
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import lil
 from lil.decoding.compiling import CompileWarning
@@ -19,28 +18,9 @@ from tests.graphs import on_a_cpu
 from tests.sampling import some_slow
 from tests.waits import watched
 
-#: Ragged prompts and caps: rows end at different steps, one when its prompt has been read.
-PROMPTS = [[5, 6, 7], [9] * 12, [30], [1, 2, 3, 4, 5, 6, 7, 8]]
+#: Rows end at different steps, one when its prompt has been read.
 CAPS = [42, 7, 1, 30]
 DETECTOR = lil.Either([lil.Stall(longest=5, before=1, drift=0.0, level=7.0), lil.Budget(60)])
-
-
-def build(layers: int) -> Any:
-    torch.manual_seed(11)
-    sizes = {**SIZES, "num_hidden_layers": layers}
-    return Qwen3ForCausalLM(Qwen3Config(**sizes)).to(torch.float64).eval()
-
-
-@pytest.fixture(scope="module")
-def small() -> Any:
-    return build(layers=2)
-
-
-def record(trace: lil.Trace) -> dict[str, Any]:
-    """All a trace holds but seconds; sums over hidden states up to rounding."""
-    checks = [check._replace(seconds=None)._asdict() for check in trace.checks]
-    fields = trace.to_dict() | {"checks": checks, "prefill_sec": None, "decode_sec": None}
-    return fields | {name: near(fields[name]) for name in ("signals", "evidence")}
 
 
 def same(model: Any, tokenizer: Any, **options: Any) -> None:
@@ -85,7 +65,7 @@ class _Dropout(nn.Module):
     [(_Item, r"item.* waits for the device"), (_Dropout, r"rand_like.* draws random numbers")],
 )
 def test_a_forward_that_no_graph_takes_runs_and_is_named(module, reason, tokenizer):
-    model = build(layers=1)
+    model = build_model("qwen3", layers=1)
     model.model.norm = nn.Sequential(model.model.norm, module())
     with on_a_cpu(), pytest.warns(CompileWarning, match=reason) as warned:
         traces = lil.decode(model, tokenizer, PROMPTS, max_new_tokens=3, compile="on")

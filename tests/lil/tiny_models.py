@@ -1,4 +1,4 @@
-"""Tiny random models and a tokenizer whose tokens are its text."""
+"""Tiny random models, a tokenizer whose tokens are its text, prompts, and what is compared."""
 
 from __future__ import annotations
 
@@ -36,6 +36,9 @@ SIZES = {
     "eos_token_id": None,
     "pad_token_id": None,
 }
+#: Ragged; most tests take four.
+FIVE_PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
+PROMPTS = FIVE_PROMPTS[:4]
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -46,15 +49,18 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
 
 
-def build_model(family: str, dtype: torch.dtype = torch.float64) -> torch.nn.Module:
-    torch.manual_seed(11)
+def build_model(
+    family: str, dtype: torch.dtype = torch.float64, *, layers: int = 3, seed: int = 11
+) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    sizes = SIZES | {"num_hidden_layers": layers}
     if family == "llama":
-        model = LlamaForCausalLM(LlamaConfig(**SIZES))
+        model = LlamaForCausalLM(LlamaConfig(**sizes))
     else:
         kinds = ["full_attention", "sliding_attention", "full_attention"]
         slides = {"use_sliding_window": True, "sliding_window": 24, "layer_types": kinds}
         more = slides if family == "sliding" else {}
-        model = Qwen3ForCausalLM(Qwen3Config(**SIZES, **more))
+        model = Qwen3ForCausalLM(Qwen3Config(**sizes, **more))
     return model.to(dtype).eval()
 
 
@@ -84,3 +90,10 @@ def near(value: Any, rel: float = 1e-9) -> Any:
     if isinstance(value, dict):
         return {key: near(item, rel) for key, item in value.items()}
     return [near(item, rel) for item in value] if isinstance(value, list | tuple) else value
+
+
+def record(trace: lil.Trace) -> dict[str, Any]:
+    """All a trace holds but seconds; sums over hidden states up to rounding."""
+    checks = [check._replace(seconds=None)._asdict() for check in trace.checks]
+    fields = trace.to_dict() | {"checks": checks, "prefill_sec": None, "decode_sec": None}
+    return fields | {name: near(fields[name]) for name in ("signals", "evidence")}

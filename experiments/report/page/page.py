@@ -34,7 +34,6 @@ from lil import Trace
 
 if TYPE_CHECKING:
     from experiments.report.report import Report
-    from experiments.store.store import Store
 
 NAME = "report.html"
 
@@ -199,11 +198,6 @@ class TraceBlocks:
     blocks: list[str]
     packed: int
     of: int
-
-    @property
-    def size(self) -> int:
-        """Characters of all of it, with what is around each block on the page."""
-        return sum(len(block) + _AROUND for block in [self.index, *self.blocks])
 
 
 def pack(

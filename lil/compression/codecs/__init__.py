@@ -32,8 +32,6 @@ class Codec(ABC):
     name: ClassVar[str]
     #: Raised where the same bytes take another number of bytes than before.
     version: ClassVar[int] = 1
-    #: Symbols of the look-ahead buffer, where codewords have one fixed length; else None.
-    lookahead: ClassVar[int | None] = None
     #: Whether requests to a server may ask for it.
     served: ClassVar[bool] = False
 

@@ -72,7 +72,6 @@ class LZ77(Codec):
     """
 
     name: ClassVar[str] = "lz77"
-    lookahead: ClassVar[int | None] = AHEAD
 
     def __init__(self, symbols: Symbols) -> None:
         self._width = symbols.width

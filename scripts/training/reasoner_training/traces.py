@@ -56,7 +56,6 @@ class Chain:
 
     parts: list[tuple[str, float]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)  # kinds, in order of injection
-    gave_up: bool = False
 
     @property
     def text(self) -> str:
@@ -168,7 +167,6 @@ class _Writer:
                 f"{chain_words.END_THINK}\n\nThe answer is {chain_words.BOXED}{self.known[goal]}}}."
             )
         except _GiveUpError:
-            self.chain.gave_up = True
             self.say(chain_words.GIVE_UP[form_of(goal, shift=9)])
             self.say(f"\n\n{chain_words.END_THINK}\n\n{chain_words.NOT_KNOWN}")
         self.say(chain_words.EOS)

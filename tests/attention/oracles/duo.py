@@ -6,12 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from .layer import Layer
+from .sink import SinkLayer
 
 
-class DuoLayer(Layer):
+class DuoLayer(SinkLayer):
     """Heads with large gates keep and read everything; the rest `sinks` + the last ones.
 
     `pattern` holds a gate of 0..1 for each layer and KV head. Without `sparsity` those above
@@ -29,9 +27,8 @@ class DuoLayer(Layer):
         threshold: float = 0.5,
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
-        self.budget = budget
-        self.sinks = min(64, budget // 5) if sinks is None else sinks
+        sinks = min(64, budget // 5) if sinks is None else sinks
+        super().__init__(*args, budget=budget, sinks=sinks, positions="absolute", **kwargs)
         gates = [[min(max(float(gate), 0.0), 1.0) for gate in row] for row in pattern]
         if any(len(row) != self.Hkv for row in gates):
             raise ValueError(f"{self.Hkv} KV heads, pattern of {[len(row) for row in gates]}")
@@ -40,20 +37,6 @@ class DuoLayer(Layer):
         else:
             gone = streaming(gates, sparsity)
             self.streams = [(self.index, j) in gone for j in range(self.Hkv)]
-
-    def step(self, q: np.ndarray) -> np.ndarray:
-        self.cut()  # before attending, so that the query reads budget tokens, itself included
-        out = self.output(q)
-        for j in range(self.Hkv):
-            slots = self.slots[j]
-            where = self.key_positions(slots)
-            keys = self.rope(np.array([slot.k for slot in slots]), where)
-            values = np.array([slot.v for slot in slots])
-            for h in self.group(j):
-                query = self.rope(q[h][None], where[-1:])[0]
-                out[h] = self.softmax(keys @ query * self.scale, h) @ values
-            self.read[j] = [slot.position for slot in slots]
-        return out
 
     def cut(self) -> None:
         first = max(self.sinks, self.prompt)

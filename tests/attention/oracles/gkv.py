@@ -51,17 +51,3 @@ class GKVLayer(IntervalLayer):
             p = np.array([self.softmax(seen @ query[h] * self.scale, h) for h in self.group(j)])
             mean[: len(seen)] += self.reduce(p, self.gqa) / len(self.queries)
         return mean
-
-    def similarity(self, keys: np.ndarray) -> np.ndarray:
-        """Cosines (held, held), zero for a token itself and for its newest similar one."""
-        norms = np.sqrt((keys * keys).sum(1, keepdims=True))
-        unit = keys / (norms + keys.dtype.type(1e-8))
-        cosine = unit @ unit.T
-        for i in range(len(keys)):
-            cosine[i, i] = 0
-        for row in cosine:
-            self.margin = min(self.margin, float(np.abs(row - self.threshold).min()))
-            similar = [i for i in range(len(keys)) if row[i] > self.threshold]
-            if similar:
-                row[similar[-1]] = 0
-        return cosine

@@ -59,3 +59,18 @@ class IntervalLayer(Layer):
     def scores(self, j: int, keys: np.ndarray) -> np.ndarray:
         """Of each candidate (held - window,) of KV head j; keys (held, D), roped, by age."""
         raise NotImplementedError
+
+    def similarity(self, keys: np.ndarray) -> np.ndarray:
+        """Cosines (held, held), zero for a token itself and its newest one above `threshold`."""
+        norms = np.sqrt((keys * keys).sum(1, keepdims=True))
+        unit = keys / (norms + keys.dtype.type(1e-8))
+        cosine = unit @ unit.T
+        for i in range(len(keys)):
+            cosine[i, i] = 0
+        for row in cosine:
+            gap = float(np.abs(row - self.threshold).min())
+            self.margin = min(self.margin, gap)
+            similar = [i for i in range(len(keys)) if row[i] > self.threshold]
+            if similar:
+                row[similar[-1]] = 0
+        return cosine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -60,19 +59,3 @@ class KascadeLayer(ChoosingLayer):
             w = self.reduce(np.array(p), self.gqa)[:-1]
             chosen.append([*self.best(w, self.budget - 1, probabilities=True), self.n - 1])
         return chosen
-
-
-def best_anchors(similarity: np.ndarray, count: int) -> list[int]:
-    """The `count` anchors, 0 among them, whose layers are most like their last anchor, by trying.
-
-    similarity[a, l]: of layer l's attention to the choice of layer a <= l, weighed by importance.
-    """
-    layers = len(similarity)
-
-    def worth(anchors: tuple[int, ...]) -> float:
-        return float(
-            sum(similarity[max(a for a in anchors if a <= i), i] for i in range(layers)),
-        )
-
-    tries = [(0, *others) for others in combinations(range(1, layers), count - 1)]
-    return list(max(tries, key=worth))

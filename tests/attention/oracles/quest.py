@@ -47,9 +47,8 @@ class QuestLayer(Layer):
             bounds = np.zeros((self.G, rivals), dtype=q.dtype)
             for p in range(rivals):
                 inside = keys[p * self.page : (p + 1) * self.page]
-                upper, lower = inside.max(0), inside.min(0)
                 for g, query in enumerate(queries):
-                    bounds[g, p] = np.maximum(query * upper, query * lower).sum()
+                    bounds[g, p] = self.worth(query, inside)
             if self.gqa == "query_head":
                 chosen = [self.best(bounds[g], fit - 1) for g in range(self.G)]
             else:
@@ -61,3 +60,7 @@ class QuestLayer(Layer):
                 union.update(take)
             self.read[j] = sorted(union)
         return out
+
+    def worth(self, query: np.ndarray, inside: np.ndarray) -> float:
+        """Of a page with these roped keys (page, D) to a roped query (D,)."""
+        return float(np.maximum(query * inside.max(0), query * inside.min(0)).sum())

@@ -44,18 +44,3 @@ class RKVLayer(IntervalLayer):
             mean += p[: len(keys)] / len(self.queries)
         half = self.kernel // 2
         return np.array([mean[max(i - half, 0) : i + half + 1].max() for i in range(len(keys))])
-
-    def similarity(self, keys: np.ndarray) -> np.ndarray:
-        """Cosines (held, held), zero for a token itself and for its newest similar one."""
-        norms = np.sqrt((keys * keys).sum(1, keepdims=True))
-        unit = keys / (norms + keys.dtype.type(1e-8))
-        cosine = unit @ unit.T
-        for i in range(len(keys)):
-            cosine[i, i] = 0
-        for row in cosine:
-            gap = float(np.abs(row - self.threshold).min())
-            self.margin = min(self.margin, gap)
-            similar = [i for i in range(len(keys)) if row[i] > self.threshold]
-            if similar:
-                row[similar[-1]] = 0
-        return cosine

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attention.core import devices
 from attention.core.step import Counts, DeviceStep, Step
 from attention.engines import gpu
 from attention.engines.engine import page_scores
@@ -111,7 +112,7 @@ class Paged(Selecting):
         first, last = int(start.min()) // self.page, int(self.pages(seen).max())
         keys = self.k.data[:, :, first * self.page : last * self.page]
         position = torch.arange(first * self.page, last * self.page, device=keys.device)
-        mask = position < torch.as_tensor(seen, device=keys.device)[:, None]
+        mask = position < devices.put(seen, keys.device)[:, None]
         summaries = self.summary(
             keys.view(*keys.shape[:2], -1, self.page, keys.shape[-1]),
             mask.view(len(mask), 1, -1, self.page, 1),

@@ -55,7 +55,8 @@ def series(rows: Sequence[ReportRow]) -> dict[str, list[ReportRow]]:
     lines: dict[str, list[ReportRow]] = defaultdict(list)
     for row in sorted(rows, key=order):
         names = (telling[row.backend] - {"penalty"}) | _unusual(row)
-        parts = [f"{name}={short(row.backend_params.get(name))}" for name in sorted(names)]
+        shown = sorted(names & row.backend_params.keys())  # what is left out has its default
+        parts = [f"{name}={short(row.backend_params[name])}" for name in shown]
         label = f"{row.backend} ({', '.join(parts)})" if parts else row.backend
         if "penalty" in telling[row.backend] and row.penalty != "none":
             label += f" + {row.penalty}"
@@ -77,7 +78,8 @@ def _unusual(row: ReportRow) -> set[str]:
         usual = METHODS.get(row.backend, budget=row.budget).params()
     except InvalidValue:  # a budget that is too small for the defaults
         return set()
-    return {name for name, value in row.backend_params.items() if usual.get(name, value) != value}
+    # What the defaults lack is `left_out` of parameters while it has its default.
+    return {name for name, x in row.backend_params.items() if name not in usual or usual[name] != x}
 
 
 def detector_name(name: str, action: str, among: Sequence[DetectorAction]) -> str:

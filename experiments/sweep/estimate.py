@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from attention.errors import InvalidValue
 from attention.families import key_layers
@@ -147,16 +147,39 @@ class Footprint:
 
     weight_bytes: int
     layers: int
-    kv_bytes_per_token: int  # in one layer
+    groups: int  # query heads of a KV head
+    heads: int  # KV heads
+    head_size: int
+    dtype: str
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """In one layer."""
+        return 2 * self.heads * self.head_size * _BYTES[self.dtype]
 
     def kv_bytes(self, backend: Backend, tokens: int) -> int:
-        """Bytes of keys and values of a row of so many tokens, without scores and free slots."""
-        layer_tokens = self.layers * tokens
-        budget = backend.params().get("budget")
-        if budget is not None and not backend.keeps_all:
-            dense = min(self.layers, backend.dense_layers)
-            layer_tokens = dense * tokens + (self.layers - dense) * min(tokens, int(budget))
-        return layer_tokens * self.kv_bytes_per_token
+        """Bytes of keys and values of a row of so many tokens, without scores and free slots.
+
+        Raises:
+            InvalidValue: the method does not fit the model.
+        """
+        if backend.keeps_all:
+            return self.layers * tokens * self.kv_bytes_per_token
+        import torch
+
+        from attention.contract import Geometry
+
+        backend.check_heads([self.heads] * self.layers, [self.groups] * self.layers)
+        sizes: Any = 1, self.heads * self.groups, self.heads, self.head_size
+        kind, here = getattr(torch, self.dtype), torch.device("cpu")
+        total, windows, rope = 0, (None,) * self.layers, cast(Any, None)
+        for index in range(self.layers):
+            place = Geometry(backend.name, index, *sizes, kind, here, rope, windows=windows)
+            for name, slots in backend.build(place).state.items():
+                if name.split()[-1] in ("k", "v"):
+                    kept = tokens if slots.limit is None else min(tokens, slots.limit)
+                    total += slots.data.shape[1] * kept * slots.width
+        return total
 
 
 def footprint(source: models.ModelSource, dtype: str) -> Footprint:
@@ -178,9 +201,8 @@ def footprint(source: models.ModelSource, dtype: str) -> Footprint:
         reason = str(error).strip().split("\n")[0]
         allowed = f"a config.json that is here ({reason})"
         raise InvalidValue("model", source.location, allowed) from error
-    width = _BYTES[dtype]
-    weights = sum(parameter.numel() for parameter in model.parameters())
-    return Footprint(weights * width, layers, 2 * heads * size * width)
+    weights = sum(parameter.numel() for parameter in model.parameters()) * _BYTES[dtype]
+    return Footprint(weights, layers, text.num_attention_heads // heads, heads, size, dtype)
 
 
 def _footprint_or_none(

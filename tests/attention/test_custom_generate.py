@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, dynamic_module_utils
+from transformers import AutoModelForCausalLM, DynamicCache, dynamic_module_utils
 
 import attention
 from attention.testing.driving import follow, left_padded, text
@@ -55,6 +55,7 @@ def test_what_does_not_fit_is_refused_and_the_model_restored() -> None:
     for says, call in {
         "did you mean 'h2o'": {"backend": "h2"},
         "parameter = 'page'.* a parameter of h2o": {"backend": "h2o", "page": 4},
+        "past_key_values = 'DynamicCache'": {"backend": "full", "past_key_values": DynamicCache()},
         "drafts under h2o": {"backend": "h2o(budget=15)", "prompt_lookup_num_tokens": 3},
     }.items():
         with pytest.raises(attention.InvalidValue, match=says):

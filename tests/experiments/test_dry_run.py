@@ -71,7 +71,14 @@ def _other(find: Callable[..., models.ModelSource]) -> Callable[..., models.Mode
 
 
 def test_memory_is_what_a_run_takes(tmp_path: Path, tiny_config: Make) -> None:
-    config = tiny_config(backends="full,sink,quest", budgets="32", limit=2)
+    backends = [
+        "full",
+        "sink",
+        "quest",
+        "h2o(gqa='query_head')",
+        f"duo(pattern={[[0.9, 0.1]] * 2})",
+    ]
+    config = tiny_config(backends=backends, budgets="32", limit=2)
     source = models.find(config.models[0])
     size = footprint(source, "float32")
     loaded = models.load(source, "float32", "cpu")

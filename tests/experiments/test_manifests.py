@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import Make, Notes, go, prepare
+from sweeping import Make, Notes, go, jsonl, prepare
 
 import lil
 from attention.errors import InvalidValue
@@ -74,6 +74,17 @@ def test_records_know_their_sweep_and_the_frame_has_it(twice: tuple[Path, list[s
     for record in Store(out):
         (read,) = frame.loc[frame["id"] == record.id, "keys_read"]
         assert read == record.trace().checks[-1].keys_read > 0
+
+
+def test_what_was_warned_of_is_in_the_manifest(tiny_config: Make, tmp_path: Path) -> None:
+    rows = [{"id": str(i), "prompt": "Bonn zyzzyva", "answer": "3"} for i in range(3)]
+    file = jsonl(tmp_path / "three.jsonl", *rows)
+    out = tmp_path / "out"
+    config = tiny_config(datasets=file, limit=2, backends="full", max_new_tokens=4)
+    go(config, out)
+    notices = manifest.read(out)["notices"]
+    assert any("2 of 3 problems (the first" in line for line in notices)
+    assert set(notices) <= set(Study.open(out).warnings)
 
 
 def _document() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import Plan
 from experiments.store import manifest
-from experiments.store.samples.replay import blank, measured, with_text
+from experiments.store.samples.replay import blank, measured, verdict_on, with_text
 from experiments.store.store import Store
 from experiments.store.study import Study
 
@@ -144,3 +145,11 @@ def test_the_answer_in_a_cut_text_still_counts(swept: Any) -> None:
     before = measured(blank(run, "none"), problem, record, changed, 4)
     assert before.correct is False
     assert text != sample.text
+
+
+def test_a_trace_that_never_opens_thinking_has_no_verdict_there(swept: Any) -> None:
+    store, plan, _, _ = swept
+    trace = store.get(plan.runs(plan.configurations[0])[0].id).trace()
+    bare = dataclasses.replace(trace, prompt_bytes=b"Q:", pieces=(b"x",) * trace.tokens)
+    assert verdict_on(bare, lil.Guardian(f=5, rate=5.0), 1000) is not None
+    assert verdict_on(bare, lil.Guardian(f=5, rate=5.0, region="thinking"), 1000) is None

@@ -8,17 +8,20 @@ import shutil
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sweeping import Make, go, prepare, stored
 
+import attention
 import lil
 from experiments.grid import models
 from experiments.grid.plan import Plan
 from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
+from experiments.sweep import decoder
 from experiments.sweep import runner as backlog
 from lil.decoding import filling
 
@@ -161,6 +164,24 @@ def test_one_bad_sample_costs_itself_alone(
     retried, _ = go(config, tmp_path / "bad", retry_failed=True)
     assert (retried.counts.decoded, retried.counts.failed) == (1, 0)
     assert tokens_of(tmp_path / "bad") == good
+
+
+@pytest.mark.parametrize(("module", "ours"), [("lil.stand_in", True), ("torch.stand_in", False)])
+def test_a_mistake_of_ours_is_no_result_of_a_row(
+    module: str, ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: dict[str, Any] = {"__name__": module}
+    exec("def stream(*_, **__):\n    yield from None", names)  # a TypeError
+    monkeypatch.setattr(lil, "stream", names["stream"])
+    request = lil.Request([1], 4, "name", 0, (), {})
+    job = decoder.DecodeJob("full", (request,), attention.Full(), (), (), (), {"batch_size": 1})
+    loaded: Any = SimpleNamespace(model=None, tokenizer=None, token_bytes=[])
+    events = decoder.decode(loaded, job, lambda _: None)
+    if ours:
+        with pytest.raises(TypeError):
+            next(events)
+    else:
+        assert isinstance(next(events), decoder.RowFailure)
 
 
 def test_out_of_memory_is_a_status_of_its_own(

@@ -45,13 +45,19 @@ def test_labels_name_parameters_that_are_not_the_defaults() -> None:
     samples = [
         sample(0),
         sparse(0, **params),
+        sparse(0, backend="rkv", backend_params=(("shared", True),)),  # no default has it
+        sparse(0, backend="h2o", backend_params=()),
+        sparse(0, backend="h2o", backend_params=(("keep_prompt", True),)),
         sparse(0, backend="mine:Own", backend_params=(("a", 1),)),
     ]
-    assert list(series(summarise(samples, 0))) == [
+    assert set(series(summarise(samples, 0))) == {
         "full",
         "quest (dense_layers=0, page=8)",
+        "rkv (shared=True)",
+        "h2o",
+        "h2o (keep_prompt=True)",
         "mine:Own",
-    ]
+    }
 
 
 def test_a_configuration_that_is_not_complete_is_not_comparable() -> None:

@@ -1,16 +1,18 @@
-"""Rows that act at a given token: what the tests of actions share."""
+"""Detectors that act at a given token, or note what they see; and what watchers read."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
+
+import torch
+from tiny_models import PROMPTS
 
 import attention
 import lil
 from lil.detectors import OnStop, action
 
-PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30]]
 CUE = " Anna has word7"
 CUE_IDS = [2, 3, 14]
 SMALL = {
@@ -69,6 +71,57 @@ class Counting(lil.Watcher[At]):
             if place is not None:
                 return [place] if self.tokens >= place else []
         return []
+
+
+@dataclass(frozen=True)
+class Seeing(At):
+    """Notes the prompt and the tokens of each row in `log`."""
+
+    token: int = 10**9
+    log: list[list[bytes]] = field(default_factory=list, compare=False)
+
+    def watch(self, prompt: bytes = b"") -> Noting:
+        self.log.append([prompt])
+        return Noting(self)
+
+
+class Noting(Counting):
+    def __init__(self, detector: Seeing) -> None:
+        super().__init__(detector)
+        self.row = detector.log[-1]
+
+    def push(self, piece: bytes) -> lil.Verdict | None:
+        self.row.append(piece)
+        return super().push(piece)
+
+
+class Read:
+    """What a model read at a token: a block's hidden state, and a margin."""
+
+    def __init__(self, state: Sequence[float] = (), margin: float = 0.0, block: int = -1) -> None:
+        self.state, self.known, self.block = torch.tensor(state), margin, block
+
+    def hidden(self, block: int) -> torch.Tensor:
+        assert block == self.block
+        return self.state
+
+    def margin(self, token: bytes) -> float:
+        assert token == b"</think>"
+        return self.known
+
+
+def live(
+    watcher: lil.Watcher, pieces: Sequence[bytes], reads: Sequence[Read | None]
+) -> lil.Verdict | None:
+    """Token by token; what was read at each token is offered where it is wanted."""
+    for piece, read in zip(pieces, reads, strict=True):
+        verdict = watcher.update([piece])
+        if verdict is not None:
+            return verdict
+        if watcher.wants:
+            watcher.see(read)
+        assert not watcher.wants
+    return None
 
 
 def run(model, tokenizer, detectors=(), **options) -> list[lil.Trace]:

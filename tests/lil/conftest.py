@@ -19,11 +19,6 @@ def qwen() -> torch.nn.Module:
 
 
 @pytest.fixture(scope="session")
-def small() -> torch.nn.Module:
-    return build_model("qwen3", layers=2)
-
-
-@pytest.fixture(scope="session")
 def llama() -> torch.nn.Module:
     return build_model("llama")
 

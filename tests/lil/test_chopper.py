@@ -8,43 +8,25 @@ from pathlib import Path
 
 import pytest
 import torch
+from acting_rows import Read, live
 
 import lil
 from attention.errors import InvalidValue
 from lil import detectors
 from lil.chopper.classifier import Classifier
-from lil.detectors import Regenerate, Verdict
+from lil.detectors import Regenerate
 
 CLASSIFIER = Classifier(torch.tensor([1.0, 0.0]), 0.0, -2, "tiny")
 
 
-class Read:
-    """What the model read at a token: `hidden` at block -2."""
-
-    def __init__(self, hidden: torch.Tensor) -> None:
-        self.state = hidden
-
-    def hidden(self, block: int) -> torch.Tensor:
-        assert block == -2
-        return self.state
-
-
 def logit(p: float) -> Read:
-    return Read(torch.tensor([math.log(p / (1 - p)), 7.0]))
+    return Read([math.log(p / (1 - p)), 7.0], block=-2)
 
 
-def live(chopper: lil.Watcher, pieces: list[bytes], numbers: list[float]) -> Verdict | None:
-    """Token by token, a hidden state at each chunk's end."""
+def at_ends(pieces: list[bytes], numbers: list[float]) -> list[Read | None]:
+    """Readings with these probabilities where chunks end, and nowhere else."""
     left = iter(numbers)
-    for piece in pieces:
-        verdict = chopper.update([piece])
-        if verdict is not None:
-            return verdict
-        assert chopper.wants is (b"\n\n" in piece)
-        if chopper.wants:
-            chopper.see(logit(next(left)))
-        assert not chopper.wants
-    return None
+    return [logit(next(left)) if b"\n\n" in piece else None for piece in pieces]
 
 
 def chunked(lengths: list[int]) -> list[bytes]:
@@ -54,8 +36,8 @@ def chunked(lengths: list[int]) -> list[bytes]:
 def test_the_streak_is_dropped_one_token_later() -> None:
     chopper = lil.Chopper(CLASSIFIER).watch(b"Go.\n\n")
     pieces = [*chunked([7, 5, 11, 13]), b" Next"]
-    numbers = [0.8, 0.2, 0.7, 0.9]  # the first is hot too, and kept
-    verdict = live(chopper, pieces, numbers)
+    reads = at_ends(pieces, [0.8, 0.2, 0.7, 0.9])  # the first is hot too, and kept
+    verdict = live(chopper, pieces, reads)
     assert verdict is not None
     assert (verdict.detector, verdict.token, verdict.anchor) == ("chopper", 12, 12)
     assert verdict.evidence["probabilities"] == pytest.approx([0.7, 0.9])
@@ -67,11 +49,12 @@ def test_the_streak_is_dropped_one_token_later() -> None:
         "dropped": 25,
     }
     json.dumps(verdict.evidence)
+    assert [at for at, _ in chopper.seen()[lil.Chopper(CLASSIFIER).signal]] == [7, 12, 23, 36]
     assert chopper.update([b"more", b"\n\n"]) == verdict
     assert not chopper.wants
     # Without the token behind it there is no verdict yet.
     chopper = lil.Chopper(CLASSIFIER).watch(b"Go.\n\n")
-    assert live(chopper, pieces[:-1], numbers) is None
+    assert live(chopper, pieces[:-1], reads[:-1]) is None
     assert chopper.update([]) is None
     assert chopper.update([b" Next"]) == verdict
 

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_models import WORDS, Endings
+from tiny_models import WORDS, run_in_chunks
 
 import lil
 from tests.sampling import some_slow
-
-PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
 
 parts = st.lists(
     st.one_of(
@@ -73,18 +71,13 @@ def of_states(action: str = "stop") -> list[lil.Detector]:
     ]
 
 
-def run(qwen: Any, tokenizer: Any, **options: Any) -> list[lil.Trace]:
-    settings = {"max_new_tokens": 80, "batch_size": 3, "penalties": [Endings()]} | options
-    return lil.decode(qwen, tokenizer, PROMPTS, **settings)
-
-
 @pytest.mark.parametrize("which", some_slow(range(3), {1}))
 def test_the_whole_acts(qwen, tokenizer, which):
     """The answer follows what the verdict keeps, as if the cue had stood there."""
     cue = lil.detectors.Answer(cue=" Anna", tokens=3)
     (part,) = [of_states(cue)[which]]
-    stops = run(qwen, tokenizer, detectors=[of_states()[which]])
-    acted = run(qwen, tokenizer, detectors=[part])
+    stops = run_in_chunks(qwen, tokenizer, detectors=[of_states()[which]])
+    acted = run_in_chunks(qwen, tokenizer, detectors=[part])
     assert part.name in {trace.finish for trace in stops}
     for stop, act in zip(stops, acted, strict=True):
         assert act.new_ids[: stop.tokens] == stop.new_ids

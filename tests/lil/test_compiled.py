@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import pytest
+import torch
 from tiny_models import PROMPTS, build_model, record, requests_of
 from torch import nn
 
@@ -19,10 +20,6 @@ from tests.attention.examples import OF_THREE
 ROWS = requests_of(PROMPTS, max_new_tokens=[42, 7, 1, 30])
 
 
-def build(layers: int = 2, seed: int = 11) -> Any:
-    return build_model("qwen3", layers=layers, seed=seed)
-
-
 def decoded(model: Any, tokenizer: Any, **options: Any) -> list[dict[str, Any]]:
     """Records of rows that are decoded without a warning."""
     with warnings.catch_warnings():
@@ -31,9 +28,9 @@ def decoded(model: Any, tokenizer: Any, **options: Any) -> list[dict[str, Any]]:
     return [record(trace) for trace in traces]
 
 
-def test_a_mode_is_one_of_three(small, tokenizer):
+def test_a_mode_is_one_of_three(qwen, tokenizer):
     with pytest.raises(attention.InvalidValue, match=r"'yes'.*'on', 'auto', 'kept'"):
-        lil.decode(small, tokenizer, PROMPTS, compile="yes")
+        lil.decode(qwen, tokenizer, PROMPTS, compile="yes")
 
 
 @pytest.mark.parametrize("layers", [1, 5, 28])
@@ -46,10 +43,10 @@ def test_compiling_pays_where_enough_steps_are_left(layers):
 
 
 @pytest.mark.parametrize("mode", ["auto", "kept"])
-def test_little_is_decoded_as_it_is(mode, small, tokenizer, tmp_path, monkeypatch):
+def test_little_is_decoded_as_it_is(mode, qwen, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setenv("LIL_CACHE", str(tmp_path))
     monkeypatch.setattr(steps, "_make", lambda *_: pytest.fail("compiled"))
-    assert decoded(small, tokenizer, compile=mode) == decoded(small, tokenizer)
+    assert decoded(qwen, tokenizer, compile=mode) == decoded(qwen, tokenizer)
 
 
 def _hooked(model: nn.Module, _: pytest.MonkeyPatch) -> None:
@@ -83,7 +80,7 @@ def _no_compiler(_: nn.Module, patch: pytest.MonkeyPatch) -> None:
 )
 def test_what_cannot_be_compiled_runs_and_is_named(harm, reason, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setenv("LIL_CACHE", str(tmp_path))
-    model = build()
+    model = build_model("qwen3")
     expected = decoded(model, tokenizer)
     harm(model, monkeypatch)
     with pytest.warns(CompileWarning, match=reason) as seen:
@@ -92,37 +89,37 @@ def test_what_cannot_be_compiled_runs_and_is_named(harm, reason, tokenizer, tmp_
     assert [record(trace) for trace in traces] == expected
 
 
-def test_a_step_is_kept_by_all_that_it_depends_on(small):
-    key = steps.key(small)
-    assert key == steps.key(build(seed=12))  # other weights of the same shapes
-    assert key != steps.key(small, ["model.layers.0"])
-    assert key != steps.key(build(layers=1))
-    assert key != steps.key(build().float())
-    config = build()
+def test_a_step_is_kept_by_all_that_it_depends_on(qwen):
+    key = steps.key(qwen)
+    assert key == steps.key(build_model("qwen3", seed=12))  # other weights of the same shapes
+    assert key != steps.key(qwen, ["model.layers.0"])
+    assert key != steps.key(build_model("qwen3", layers=1))
+    assert key != steps.key(build_model("qwen3", torch.float32))
+    config = build_model("qwen3")
     config.config.rms_norm_eps = 0.5
     assert key != steps.key(config)
 
 
 @pytest.mark.slow
-def test_every_method_decodes_the_same_tokens(small, tokenizer, tmp_path, monkeypatch):
+def test_every_method_decodes_the_same_tokens(qwen, tokenizer, tmp_path, monkeypatch):
     """With one step: none is compiled again for other methods or batches."""
     monkeypatch.setenv("LIL_CACHE", str(tmp_path))
-    decoded(small, tokenizer, compile="on")
+    decoded(qwen, tokenizer, compile="on")
     monkeypatch.setattr(steps, "_make", lambda *_: pytest.fail("compiled again"))
     for backend in OF_THREE:
-        expected = decoded(small, tokenizer, backend=backend)
-        assert decoded(small, tokenizer, backend=backend, compile="on") == expected
+        expected = decoded(qwen, tokenizer, backend=backend)
+        assert decoded(qwen, tokenizer, backend=backend, compile="on") == expected
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 half"])
-def test_half_a_file_is_made_anew(content, small, tokenizer, tmp_path, monkeypatch):
+def test_half_a_file_is_made_anew(content, qwen, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setenv("LIL_CACHE", str(tmp_path))
-    (steps.user_cache("steps") / f"{steps.key(small)}.pt2").write_bytes(content)
-    assert decoded(small, tokenizer, compile="kept") == decoded(small, tokenizer)
+    (steps.user_cache("steps") / f"{steps.key(qwen)}.pt2").write_bytes(content)
+    assert decoded(qwen, tokenizer, compile="kept") == decoded(qwen, tokenizer)
 
     def making(*_: Any) -> None:
         raise RuntimeError("making it anew")
 
     monkeypatch.setattr(steps, "_make", making)
     with pytest.warns(CompileWarning, match="making it anew"):
-        lil.decode(small, tokenizer, PROMPTS, max_new_tokens=3, compile="on")
+        lil.decode(qwen, tokenizer, PROMPTS, max_new_tokens=3, compile="on")

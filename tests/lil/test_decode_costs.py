@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tiny_models import requests_of
+from tiny_models import PROMPTS, requests_of
 
 import lil
 
-PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30]]
 LAYERS, HEADS = 3, 2  # of the tiny models
 TOKEN_BYTES = LAYERS * HEADS * 2 * 8 * 8  # keys and values of 8 float64 numbers
 

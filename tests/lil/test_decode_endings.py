@@ -4,41 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
-from acting_rows import fires
-from tiny_models import build_tokenizer, requests_of
+from acting_rows import At, Seeing, fires
+from tiny_models import PROMPTS, build_tokenizer, requests_of
 from transformers import TopKLogitsWarper
 
 import lil
 from attention.errors import InvalidValue
-
-PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30]]
-
-
-@dataclass(frozen=True)
-class AtToken(lil.Detector):
-    """A detector that fires after a given number of tokens, and notes what it saw."""
-
-    token: int
-    seen: list[object] = field(default_factory=list, compare=False)
-    name: ClassVar[str] = "at_token"
-
-    def watch(self, prompt: bytes = b"") -> Noting:
-        self.seen.append(prompt)
-        return Noting(self)
-
-
-class Noting(lil.Watcher[AtToken]):
-    def push(self, piece: bytes) -> lil.Verdict | None:
-        self.detector.seen.append(piece)
-        if self.tokens < self.detector.token:
-            return None
-        return lil.Verdict(self.detector.name, self.tokens, {"count": self.tokens})
 
 
 @pytest.fixture(scope="module")
@@ -65,53 +40,53 @@ def test_eos_beats_cap_and_verdict_and_the_cap_beats_a_verdict(qwen, tokenizer, 
     at = free[0].new_ids.index(stop) + 1
 
     def finish(cap: int, *fire: int) -> tuple[str, int]:
-        detectors = [AtToken(token) for token in fire]
+        detectors = [At(token) for token in fire]
         (trace,) = lil.decode(qwen, tokenizer, PROMPTS[:1], detectors=detectors, max_new_tokens=cap)
         return trace.finish, trace.tokens
 
     assert finish(40) == ("length", 40)
     assert finish(at, at) == ("length", at)
-    assert finish(40, at) == ("at_token", at)
+    assert finish(40, at) == ("at", at)
     eos(stop)
     assert finish(at, at) == ("eos", at)
     assert finish(at + 1, at) == ("eos", at)
-    assert finish(at + 1, at - 1) == ("at_token", at - 1)
+    assert finish(at + 1, at - 1) == ("at", at - 1)
     assert finish(at - 1, at - 1) == ("length", at - 1)
 
 
 def test_a_verdict_ends_its_row_alone_with_its_evidence(qwen, tokenizer, free):
-    detector = AtToken(7)
+    detector = At(7)
     rows = requests_of(PROMPTS, max_new_tokens=[40, 5, 40, 40])
     traces = lil.decode(qwen, tokenizer, rows, detectors=[detector], batch_size=2)
-    assert [trace.finish for trace in traces] == ["at_token", "length", "at_token", "at_token"]
-    assert traces[0].evidence == {"count": 7}
+    assert [trace.finish for trace in traces] == ["at", "length", "at", "at"]
+    assert traces[0].evidence == {"step": 7}
     assert [trace.new_ids for trace in traces] == [
         trace.new_ids[:n] for trace, n in zip(free, (7, 5, 7, 7), strict=True)
     ]
-    assert not hasattr(detector, "count")  # the template itself was never started
 
 
 def test_a_detector_sees_the_prompts_bytes_and_then_each_token(qwen, tokenizer, free):
-    detector = AtToken(100)
+    detector = Seeing()
     lil.decode(qwen, tokenizer, PROMPTS[:1], detectors=[detector], max_new_tokens=6)
     table = lil.token_bytes(tokenizer) + [b""] * 3
-    assert detector.seen == [
+    (seen,) = detector.log
+    assert seen == [
         b"".join(table[i] for i in PROMPTS[0]),
         *(table[i] for i in free[0].new_ids[:5]),  # at the cap's token nobody is asked
     ]
-    assert free[0].prompt_bytes == detector.seen[0]
+    assert free[0].prompt_bytes == seen[0]
 
 
 def test_a_replay_knows_a_smaller_cap_and_eos(free):
-    detector = AtToken(7)
+    detector = At(7)
     assert lil.replay(free[0], detector).token == 7
     assert lil.replay(free[0], detector, max_tokens=8).token == 7
     assert lil.replay(free[0], detector, max_tokens=7) is None
-    assert lil.replay(free[0], AtToken(40)) is None
+    assert lil.replay(free[0], At(40)) is None
     cut = dataclasses.replace(free[0], new_ids=free[0].new_ids[:7], pieces=free[0].pieces[:7])
     assert lil.replay(dataclasses.replace(cut, finish="eos"), detector) is None
     assert lil.replay(dataclasses.replace(cut, finish="length"), detector) is None
-    assert lil.replay(dataclasses.replace(cut, finish="at_token"), detector).token == 7
+    assert lil.replay(dataclasses.replace(cut, finish="at"), detector).token == 7
 
 
 @pytest.mark.parametrize(

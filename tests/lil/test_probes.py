@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny_models import Endings, build_tokenizer
+from tiny_models import build_tokenizer, run_in_chunks
 
 import attention
 import lil
 from lil.chopper import Classifier
 
-PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
-CUE = " Anna has word7"
 END = build_tokenizer()("\n\n")["input_ids"][0]
 
 
@@ -22,17 +20,12 @@ def chopper(qwen: torch.nn.Module, **options: object) -> lil.Chopper:
     return lil.Chopper(layer, short=3, **options)
 
 
-def run(qwen, tokenizer, **options) -> list[lil.Trace]:
-    settings = {"max_new_tokens": 80, "batch_size": 3, "penalties": [Endings()]} | options
-    return lil.decode(qwen, tokenizer, settings.pop("prompts", PROMPTS), **settings)
-
-
 @pytest.mark.parametrize("name", ["full", "h2o"])
 def test_signals_are_those_of_one_forward_over_the_text(qwen, tokenizer, name):
     """The oracle: transformers' own hidden states of the whole text, for full attention."""
     detector = chopper(qwen)
     backend = attention.get(name) if name == "full" else attention.get(name, budget=24)
-    for trace in run(qwen, tokenizer, probes=[detector], backend=backend):
+    for trace in run_in_chunks(qwen, tokenizer, probes=[detector], backend=backend):
         (signal,) = trace.signals.values()
         ends = [i + 1 for i, token in enumerate(trace.new_ids) if token == END]
         # The last token is never read, so a chunk that ends there has no number.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_combined import of_states, run
+from test_combined import of_states
 from test_probes import chopper
-from tiny_models import WORDS
+from tiny_models import WORDS, run_in_chunks
 
 import attention
 import lil
@@ -29,9 +29,9 @@ def test_live_is_replayed(qwen: Any, tokenizer: Any, backend: attention.Backend,
     live_detector = detector(name, qwen)
     quiet = live_detector.quiet()
     assert quiet.signals == live_detector.signals
-    plain = run(qwen, tokenizer, backend=backend, probes=[live_detector])
-    watched = run(qwen, tokenizer, backend=backend, detectors=[quiet])
-    stopped = run(qwen, tokenizer, backend=backend, detectors=[live_detector])
+    plain = run_in_chunks(qwen, tokenizer, backend=backend, probes=[live_detector])
+    watched = run_in_chunks(qwen, tokenizer, backend=backend, detectors=[quiet])
+    stopped = run_in_chunks(qwen, tokenizer, backend=backend, detectors=[live_detector])
     fired = 0
     for trace, silent, live in zip(plain, watched, stopped, strict=True):
         assert silent.new_ids == trace.new_ids

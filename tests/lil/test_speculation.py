@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 from acting_rows import CUE, fires
 from penalty_cases import CASES
 from penalty_cases import build as penalty
-from tiny_models import SIZES, WORDS, requests_of
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from tiny_models import SIZES, WORDS, build_model, requests_of
 
 import attention
 import lil
@@ -29,8 +27,7 @@ DRAFTERS = {
 
 @pytest.fixture(scope="module")
 def small() -> Any:
-    torch.manual_seed(3)
-    return Qwen3ForCausalLM(Qwen3Config(**SIZES)).to(torch.float64).eval()
+    return build_model("qwen3", seed=3)
 
 
 def fields(trace: lil.Trace) -> dict[str, Any]:

@@ -8,42 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from acting_rows import Read, live
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_models import WORDS, Endings
+from tiny_models import FIVE_PROMPTS, WORDS, run_in_chunks
 
 import lil
 from attention.errors import InvalidValue
-
-PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
-
-
-class Read:
-    """A hidden state and a margin."""
-
-    def __init__(self, state: Sequence[float] = (), margin: float = 0.0) -> None:
-        self.state, self.known = torch.tensor(state), margin
-
-    def hidden(self, block: int) -> torch.Tensor:
-        assert block == -1
-        return self.state
-
-    def margin(self, token: bytes) -> float:
-        assert token == b"</think>"
-        return self.known
-
-
-def live(
-    watcher: lil.Watcher, pieces: Sequence[bytes], reads: Sequence[Read]
-) -> lil.Verdict | None:
-    """Token by token; what was read at each token is offered where it is wanted."""
-    for piece, read in zip(pieces, reads, strict=True):
-        verdict = watcher.update([piece])
-        if verdict is not None:
-            return verdict
-        if watcher.wants:
-            watcher.see(read)
-    return None
 
 
 def naive_stall(
@@ -138,14 +109,9 @@ def test_margin_is_what_its_definition_says(drawn: list[tuple[bytes, float]], be
     assert [n for n, _ in quiet.seen()[margin.signal]] == [n for n in ending if n <= thinking]
 
 
-def run(qwen, tokenizer, **options) -> list[lil.Trace]:
-    settings = {"max_new_tokens": 60, "batch_size": 3, "penalties": [Endings()]} | options
-    return lil.decode(qwen, tokenizer, PROMPTS, **settings)
-
-
 def test_margins_are_those_of_transformers(qwen, tokenizer):
     margin = lil.Margin(below=2.5, end=tokenizer.decode([7]))
-    for trace in run(qwen, tokenizer, probes=[margin], temperature=0.8):
+    for trace in run_in_chunks(qwen, tokenizer, probes=[margin], temperature=0.8):
         ids = torch.tensor([[*trace.prompt_ids, *trace.new_ids]])
         with torch.no_grad():
             scores = qwen(ids).logits[0].double().log_softmax(-1)
@@ -159,7 +125,7 @@ def test_margins_are_those_of_transformers(qwen, tokenizer):
 
 def test_an_end_that_no_token_has_is_refused(qwen, tokenizer):
     with pytest.raises(InvalidValue, match=r"tokenizer.*no such end"):
-        lil.decode(qwen, tokenizer, PROMPTS, detectors=[lil.Margin(end="no such end")])
+        lil.decode(qwen, tokenizer, FIVE_PROMPTS, detectors=[lil.Margin(end="no such end")])
     with pytest.raises(InvalidValue, match="margin reads"):
         lil.StopOn(lil.Margin(end=tokenizer.decode([7])), tokenizer=tokenizer)
 

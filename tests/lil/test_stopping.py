@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
+from acting_rows import Seeing
 from tiny_models import Endings, build_model
 from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
@@ -21,30 +21,6 @@ from lil.detectors import Detector
 
 PAD = 59
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 12, 13, 12, 13]]
-
-
-@dataclass(frozen=True)
-class Seeing(lil.Detector):
-    """Fires at a number of tokens, and notes the prompt and the tokens of each row in `log`."""
-
-    at: int = 10**9
-    log: list[list[bytes]] = field(default_factory=list, compare=False)
-    name: ClassVar[str] = "seeing"
-
-    def watch(self, prompt: bytes = b"") -> Noting:
-        self.log.append([prompt])
-        return Noting(self)
-
-
-class Noting(lil.Watcher[Seeing]):
-    def __init__(self, detector: Seeing) -> None:
-        super().__init__(detector)
-        self.row = detector.log[-1]
-
-    def push(self, piece: bytes) -> lil.Verdict | None:
-        self.row.append(piece)
-        at = self.detector.at
-        return lil.Verdict("seeing", at, {"seen": self.tokens}) if self.tokens >= at else None
 
 
 def padded(prompts: list[list[int]]) -> tuple[Tensor, Tensor]:
@@ -133,7 +109,7 @@ def test_one_object_over_different_generations(qwen, tokenizer):
 def test_a_row_sees_its_prompt_without_padding_and_nothing_after_its_end(tokenizer):
     table = lil.token_bytes(tokenizer)
     for options in ({"pad_token_id": PAD}, {"attention_mask": padded(PROMPTS)[1]}):
-        seeing = Seeing(at=4)
+        seeing = Seeing(4)
         stop = lil.StopOn(seeing, tokenizer=tokenizer, eos_token_id=3, **options)
         ids, _ = padded(PROMPTS)
         pads = PAD if "pad_token_id" in options else 40  # whatever it is padded with

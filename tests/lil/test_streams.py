@@ -7,13 +7,12 @@ from itertools import zip_longest
 
 import pytest
 import torch
-from tiny_models import Endings, build_model
+from tiny_models import FIVE_PROMPTS, Endings, build_model
 
 import attention
 import lil
 from lil.chopper import Classifier
 
-PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
 BACKENDS = (attention.Full(), attention.H2O(budget=16), attention.Quest(budget=32, dense_layers=0))
 
 
@@ -40,19 +39,19 @@ def seen(trace: lil.Trace) -> tuple[object, ...]:
 
 
 def alone(model, tokenizer, index: int) -> list[tuple[object, ...]]:
-    return [seen(t) for t in lil.decode(model, tokenizer, PROMPTS, **options(model, index))]
+    return [seen(t) for t in lil.decode(model, tokenizer, FIVE_PROMPTS, **options(model, index))]
 
 
 def test_streams_in_turn_are_streams_alone(model, tokenizer):
     before, want = model.config._attn_implementation, [alone(model, tokenizer, i) for i in (0, 1)]
     assert any(signal for _, _, signals in want[0] for signal in signals.values())
-    streams = [lil.stream(model, tokenizer, PROMPTS, **options(model, i)) for i in (0, 1)]
+    streams = [lil.stream(model, tokenizer, FIVE_PROMPTS, **options(model, i)) for i in (0, 1)]
     got: list[dict[int, tuple[object, ...]]] = [{}, {}]
     for pair in zip_longest(*streams):
         for i, pieces in enumerate(pair):
             if pieces is not None:
                 got[i][pieces[0]] = seen(pieces[1])
-    assert [[pieces[i] for i in range(len(PROMPTS))] for pieces in got] == want
+    assert [[pieces[i] for i in range(len(FIVE_PROMPTS))] for pieces in got] == want
     assert model.config._attn_implementation == before
 
 

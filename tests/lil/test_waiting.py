@@ -36,16 +36,16 @@ def same(model: Any, tokenizer: Any, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", some_slow(OF_THREE, {0, 1, 4, 11, 14}))
-def test_no_method_waits(backend, small, tokenizer):
+def test_no_method_waits(backend, qwen, tokenizer):
     """Rows join and leave: from one row to three."""
-    same(small, tokenizer, backend=backend)
+    same(qwen, tokenizer, backend=backend)
 
 
 @pytest.mark.parametrize("cases", some_slow([[*CASES], *([case] for case in CASES)], 1))
-def test_no_penalty_waits(cases, small, tokenizer):
+def test_no_penalty_waits(cases, qwen, tokenizer):
     penalties = [penalty(case) for case in cases]
     probes = [lil.Margin(below=0.9, end=WORDS[7])]
-    same(small, tokenizer, penalties=penalties, probes=probes, detectors=[DETECTOR])
+    same(qwen, tokenizer, penalties=penalties, probes=probes, detectors=[DETECTOR])
 
 
 class _Item(nn.Module):

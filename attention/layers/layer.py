@@ -260,7 +260,7 @@ class Layer(ABC):
         longest, least = int(self.staying(prompts).max(initial=0)), self.least_room()
         if longest > (most := self.budget - least):
             allowed = f"at most {most} = budget {self.budget} - {least} that the method needs"
-            allowed += ", as keep_prompt drops none of them"
+            allowed += f", as {self.geometry.method} with keep_prompt drops none of them"
             raise InvalidValue("prompt", f"{longest} tokens", allowed)
 
     def trim(self) -> None:  # noqa: B027

@@ -283,11 +283,6 @@ class AttentionCache(StateCache):
                 self._close(step, due, step.decode or decoded, None)
         return out
 
-    def check_prompts(self, prompts: Sequence[int]) -> None:
-        """Refuse prompts of so many tokens that a layer which has run would refuse."""
-        for layer in self.layers:
-            layer.check_prompts(np.array(prompts))
-
     # Steps whose lengths are on the device
 
     @property

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from attention.errors import InvalidValue
 from attention.spec import IMPORT_PATH, Spec, split
@@ -151,11 +151,6 @@ def find(studies: Sequence[Study], words: Sequence[str]) -> tuple[Study, Run]:
     raise InvalidValue("run", wrong, allowed, list(near))
 
 
-def parameters(backend: Mapping[str, Any]) -> dict[str, Any]:
-    """A backend's parameters but for its budget."""
-    return {name: value for name, value in backend.items() if name not in ("name", "budget")}
-
-
 def _named_runs(study: Study) -> Iterator[_NamedRun]:
     every = study.plan.configurations
     datasets = dataset_labels([configuration.dataset for configuration in every])
@@ -163,7 +158,7 @@ def _named_runs(study: Study) -> Iterator[_NamedRun]:
         backend = configuration.backend
         budget = [] if configuration.budget is None else [str(configuration.budget)]
         rest = [datasets[configuration.dataset], configuration.model, penalty]
-        rest += [f"{name}={value}" for name, value in parameters(backend).items()]
+        rest += [f"{name}={value}" for name, value in configuration.parameters.items()]
         for run in study.plan.runs(configuration):
             words = [run.item_id, str(backend["name"]), *budget, *rest]
             if study.plan.samples_per_problem > 1:

@@ -93,6 +93,11 @@ class Configuration:
         return None if budget is None else int(budget)
 
     @property
+    def parameters(self) -> dict[str, Any]:
+        """The backend's, but for its budget."""
+        return {name: x for name, x in self.backend.items() if name not in ("name", "budget")}
+
+    @property
     def is_full(self) -> bool:
         """Whether the others are measured against it: full attention, nothing else about it."""
         return bool(self.backend["name"] == "full" and not self.penalties and self.role != "null")

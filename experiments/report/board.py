@@ -19,7 +19,6 @@ from experiments.grid.identity import digest
 from experiments.report.calibration import (
     LOST_ANSWERS,
     Problem,
-    Split,
     Traces,
     choose_setting,
     split,
@@ -184,7 +183,7 @@ def _row(
         problem: [(plain, [stopped[at] for at in there]) for plain, stopped in pairs]
         for problem, pairs in traces.items()
     }
-    first, second = (Split(h, steps, LOST_ANSWERS) for h in split(traces, seed, LOST_ANSWERS))
+    first, second = split(traces, steps, seed, LOST_ANSWERS)
     at = choose_setting(first.clean, len(there), rate)
     on = first.false_stops(at or 0)
     row = BoardRow(name, None, on.problems, on.traces, on.stopped, on.high)

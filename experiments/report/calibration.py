@@ -166,7 +166,7 @@ def traces_by_problem(samples: Sequence[Sample], names: Sequence[str]) -> Traces
     return traces
 
 
-def split(traces: Traces, seed: int, loss: Loss) -> tuple[Traces, Traces]:
+def split(traces: Traces, names: Sequence[str], seed: int, loss: Loss) -> tuple[Split, Split]:
     """Two halves of every data set's problems; those with a trace that counts separately."""
     kinds: dict[str, list[Problem]] = defaultdict(list)
     for key, pairs in traces.items():
@@ -175,10 +175,8 @@ def split(traces: Traces, seed: int, loss: Loss) -> tuple[Traces, Traces]:
     for kind, keys in kinds.items():
         drawn = {key: hashlib.sha256(f"{seed}/{kind}/{key[1]}".encode()).digest() for key in keys}
         first |= set(sorted(keys, key=drawn.__getitem__)[::2])
-    return (
-        {key: pairs for key, pairs in traces.items() if key in first},
-        {key: pairs for key, pairs in traces.items() if key not in first},
-    )
+    one, other = ({k: v for k, v in traces.items() if (k in first) is x} for x in (True, False))
+    return Split(one, names, loss), Split(other, names, loss)
 
 
 def _is_clean(sample: Sample) -> bool:

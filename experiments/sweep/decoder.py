@@ -13,6 +13,7 @@ import lil
 from experiments.grid import models
 from experiments.grid.sources import code
 from experiments.store import manifest
+from lil.decoding.filling import check_prompts
 
 #: What becomes of a step that is not compiled: nobody tried, or it failed.
 AS_IT_IS, NOT_COMPILED = "the model as it is", "not compiled"
@@ -72,12 +73,16 @@ class Setup:
 
 
 def require_supported(
-    loaded: models.LoadedModel, backends: Sequence[attention.Backend], engine: str
+    loaded: models.LoadedModel,
+    backends: Sequence[attention.Backend],
+    engine: str,
+    prompts: Sequence[int] = (),
 ) -> str:
-    """Let every backend refuse the model now rather than after hours of other work."""
+    """Let backends refuse the model, and prompts of so many tokens, now and not after hours."""
     for backend in backends:
         with backend.on(loaded.model, engine) as cache:
             name = cache.session.engine
+            check_prompts(loaded.model, cache, prompts)
     return name
 
 

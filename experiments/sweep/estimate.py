@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention.errors import InvalidValue
 from attention.families import key_layers
@@ -21,11 +21,11 @@ from experiments.store.store import Store
 from experiments.store.study import Study
 
 if TYPE_CHECKING:
+    import torch
+
     from attention import Backend
 
 N = TypeVar("N", int, float)
-
-_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def estimate(config: Config, out: Path) -> dict[str, Any]:
@@ -143,19 +143,12 @@ def total(values: Iterable[N | None]) -> N | None:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes of a model's weights, its layers that hold keys and values, and bytes of a token."""
+    """Bytes of a model's weights, and what its layers hold that hold keys and values."""
 
     weight_bytes: int
     layers: int
-    groups: int  # query heads of a KV head
-    heads: int  # KV heads
-    head_size: int
-    dtype: str
-
-    @property
-    def kv_bytes_per_token(self) -> int:
-        """In one layer."""
-        return 2 * self.heads * self.head_size * _BYTES[self.dtype]
+    sizes: tuple[int, int, int]  # query heads, KV heads, numbers of a head
+    dtype: torch.dtype
 
     def kv_bytes(self, backend: Backend, tokens: int) -> int:
         """Bytes of keys and values of a row of so many tokens, without scores and free slots.
@@ -163,18 +156,18 @@ class Footprint:
         Raises:
             InvalidValue: the method does not fit the model.
         """
-        if backend.keeps_all:
-            return self.layers * tokens * self.kv_bytes_per_token
         import torch
 
         from attention.contract import Geometry
 
-        backend.check_heads([self.heads] * self.layers, [self.groups] * self.layers)
-        sizes: Any = 1, self.heads * self.groups, self.heads, self.head_size
-        kind, here = getattr(torch, self.dtype), torch.device("cpu")
-        total, windows, rope = 0, (None,) * self.layers, cast(Any, None)
+        Hq, Hkv, D = self.sizes
+        if backend.keeps_all:
+            return self.layers * tokens * 2 * Hkv * D * self.dtype.itemsize
+        backend.check_heads([Hkv] * self.layers, [Hq // Hkv] * self.layers)
+        how: Any = self.dtype, torch.device("cpu"), None
+        windows, total = (None,) * self.layers, 0
         for index in range(self.layers):
-            place = Geometry(backend.name, index, *sizes, kind, here, rope, windows=windows)
+            place = Geometry(backend.name, index, 1, *self.sizes, *how, windows=windows)
             for name, slots in backend.build(place).state.items():
                 if name.split()[-1] in ("k", "v"):
                     kept = tokens if slots.limit is None else min(tokens, slots.limit)
@@ -201,8 +194,9 @@ def footprint(source: models.ModelSource, dtype: str) -> Footprint:
         reason = str(error).strip().split("\n")[0]
         allowed = f"a config.json that is here ({reason})"
         raise InvalidValue("model", source.location, allowed) from error
-    weights = sum(parameter.numel() for parameter in model.parameters()) * _BYTES[dtype]
-    return Footprint(weights, layers, text.num_attention_heads // heads, heads, size, dtype)
+    kind = getattr(torch, dtype)
+    weights = sum(parameter.numel() for parameter in model.parameters()) * kind.itemsize
+    return Footprint(weights, layers, (text.num_attention_heads, heads, size), kind)
 
 
 def _footprint_or_none(

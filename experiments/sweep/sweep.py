@@ -70,7 +70,9 @@ def _engine(experiment: Experiment, shelf: models.Shelf) -> str:
     config = experiment.config
     if config.runtime == OWN_RUNTIME:
         source = next(iter(experiment.sources.values()))
-        return require_supported(shelf.take(source), experiment.backends, config.engine)
+        lengths = [*map(len, experiment.prompts.values())]  # of all models, tokenizers differ
+        loaded = shelf.take(source)
+        return require_supported(loaded, experiment.backends, config.engine, lengths)
     from experiments.sweep.executors import on_vllm  # imports torch
 
     on_vllm.require_compared(experiment)

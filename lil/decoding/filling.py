@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from attention import AttentionCache
@@ -43,6 +44,13 @@ def started(model: Any, cache: AttentionCache) -> AttentionCache:
     first, ids = cache.new(prompts=[1]), torch.zeros(1, 1, dtype=torch.int64, device=model.device)
     model(input_ids=ids, past_key_values=first, use_cache=True)
     return first
+
+
+def check_prompts(model: Any, cache: AttentionCache, prompts: Sequence[int]) -> None:
+    """Refuse prompts of so many tokens that do not fit in the budget though they have to stay."""
+    if getattr(cache.backend, "keep_prompt", False):
+        for layer in started(model, cache).layers:
+            layer.check_prompts(np.array(prompts))
 
 
 @torch.inference_mode()

@@ -19,7 +19,7 @@ from attention.patching.decode_step import DecodeStep, NotCompiled
 from lil.decoding.batch import Batch, Flight, StepResult
 from lil.decoding.choosing import BatchPenalties, Chooser, checked_tokens
 from lil.decoding.compiling import step_of, warn_not_compiled
-from lil.decoding.filling import longest_row, prompt_tokens, rows_together, started
+from lil.decoding.filling import check_prompts, longest_row, prompt_tokens, rows_together
 from lil.decoding.lane import Lane, PendingAction, RunContext
 from lil.decoding.options import Request
 from lil.decoding.record import make_trace
@@ -93,9 +93,7 @@ class DecodeLoop:
                 Batch(cache, self.model.device, self.shared.options.penalties) for _ in range(2)
             )
             options, requests = self.shared.options, [request for _, request in self.queue]
-            if getattr(self.backend, "keep_prompt", False):  # refused before anything is decoded
-                read = started(self.model, cache)
-                read.check_prompts([len(request.prompt_ids) for request in requests])
+            check_prompts(self.model, cache, [len(request.prompt_ids) for request in requests])
             self.places = rows_together(self.model, cache, options, requests)
             if self.callbacks.batch is not None:
                 self.callbacks.batch(self.places)

@@ -97,7 +97,7 @@ def test_memory_is_what_a_run_takes(tmp_path: Path, tiny_config: Make) -> None:
         else:  # and the bounds of pages, or a few free slots
             assert stored_bytes <= trace.cache_bytes_peak < 1.3 * stored_bytes, backend.name
     dense = attention.get("sink", budget=32, dense_layers=1)
-    assert size.kv_bytes(dense, 100) == (100 + 32) * size.kv_bytes_per_token
+    assert 2 * size.kv_bytes(dense, 100) == size.kv_bytes(attention.get("full"), 100 + 32)
     assert size.kv_bytes(dense, 20) == size.kv_bytes(attention.get("full"), 20)
 
 

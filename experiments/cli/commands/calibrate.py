@@ -77,9 +77,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     names = labels(settings)
     samples = [s for s in complete_samples(study, settings) if s.model == model]
     traces = traces_by_problem(samples, names)
-    first, second = (
-        Split(part, names, FALSE_STOPS) for part in split(traces, args.seed, FALSE_STOPS)
-    )
+    first, second = split(traces, names, args.seed, FALSE_STOPS)
     at = choose_setting(first.clean, len(settings), args.rate)
     rows = [_cells(place, first, second, at) for place in range(len(names))]
     columns = ("setting", "problems", "rate", "at most", "saved", "loops", "tails", "other half")

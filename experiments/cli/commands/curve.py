@@ -13,6 +13,7 @@ from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser
 from experiments.cli.stores import find
 from experiments.store.study import Study
+from lil.compression.curves import Point
 
 EXAMPLES = """\
 examples:
@@ -21,8 +22,6 @@ examples:
   lil curve lil-out/demo:3fa9               a stored trace, by the beginning of its id
   grep -v '^#' log.txt | lil curve -
 """
-
-Point = tuple[int | None, int, int]  # tokens, original bytes, compressed bytes
 
 _LINES = 32  # of a table
 

@@ -143,8 +143,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         source = models.find(config.models[0], config.revision, weights=config.weights)
         device = models.resolve_device(config.device)
         loaded = models.load(source, config.dtype, device)
-        require_supported(loaded, [options.backend], config.engine)
-    prompts = [item.prompt_ids(loaded.tokenizer) for _, item in options.problems]
+        prompts = [item.prompt_ids(loaded.tokenizer) for _, item in options.problems]
+        require_supported(loaded, [options.backend], config.engine, [*map(len, prompts)])
     notify(unknown_words(loaded.tokenizer, prompts, config.models[0]))
     problems = list(zip(options.problems, prompts, strict=True))
     lengths = [positions.Prompt(name, item.id, len(ids)) for (name, item), ids in problems]

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from experiments.cli.console import Console, notify, shortened, table
 from experiments.cli.parser import Done, Parser
-from experiments.cli.stores import add_scorer_flag, find, judged_studies, parameters
+from experiments.cli.stores import add_scorer_flag, find, judged_studies
 from experiments.grid.data.sets import labels as dataset_labels
 from experiments.grid.detectors import labels
 from experiments.grid.plan import Run
@@ -88,7 +88,7 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
         "sample_index": run.sample_index,
         "backend": configuration.backend["name"],
         "budget": configuration.budget,
-        "backend_params": parameters(configuration.backend),
+        "backend_params": configuration.parameters,
         "penalties": [dict(penalty) for penalty in configuration.penalties],
         "sampling": dict(configuration.sampling),
         "dtype": configuration.dtype,

@@ -26,6 +26,7 @@ from experiments.store.samples.repetition import exact, loops, repeats, tolerant
 from experiments.store.samples.sample import Sample, Shorter
 from experiments.store.store import Store
 from lil import Detector, Meter, Trace, Verdict, Watcher
+from lil.compression.curves import Point
 from lil.detectors import asked, replayed
 from lil.detectors.agreement import Agreement
 from lil.detectors.base.asking import Trial
@@ -81,14 +82,13 @@ def samples_of(
 def blank(run: Run, penalty: str) -> Sample:
     """A run of which nothing is known yet, missing so far, under no detector."""
     configuration = run.configuration
-    params = {k: v for k, v in configuration.backend.items() if k not in ("name", "budget")}
     return Sample(
         model=configuration.model,
         dataset=configuration.dataset,
         item_id=run.item_id,
         sample_index=run.sample_index,
         backend="full again" if configuration.is_again else configuration.backend["name"],
-        backend_params=tuple(sorted(params.items())),
+        backend_params=tuple(sorted(configuration.parameters.items())),
         budget=configuration.budget,
         penalty=penalty,
         role=configuration.role,
@@ -288,7 +288,7 @@ def _byte_sec(trace: Trace, length: int) -> float | None:
     return total
 
 
-def _curve(trace: Trace, length: int) -> tuple[tuple[int | None, int, int], ...]:
+def _curve(trace: Trace, length: int) -> tuple[Point, ...]:
     """The compression curve of the first `length` tokens, its last point at their end."""
     if length == trace.tokens:
         return trace.curve

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
+
+from lil.compression.curves import Point
 
 Status = Literal["ok", "capped", "stopped", "out_of_memory", "error", "missing"]
 
 
 Role = Literal["method", "control", "null"]
-
-#: Tokens (None: not known), original bytes, compressed bytes.
-Point: TypeAlias = tuple[int | None, int, int]
-
 
 #: Model, data set, penalty, backend, budget and the backend's parameters: a configuration.
 Key = tuple[str, str, str, str, int | None, str]

@@ -164,10 +164,10 @@ class Footprint:
         if backend.keeps_all:
             return self.layers * tokens * 2 * Hkv * D * self.dtype.itemsize
         backend.check_heads([Hkv] * self.layers, [Hq // Hkv] * self.layers)
-        how: Any = self.dtype, torch.device("cpu"), None
-        windows, total = (None,) * self.layers, 0
+        how: dict[str, Any] = {"dtype": self.dtype, "device": torch.device("cpu"), "rope": None}
+        how["windows"], total = (None,) * self.layers, 0
         for index in range(self.layers):
-            place = Geometry(backend.name, index, 1, *self.sizes, *how, windows=windows)
+            place = Geometry(backend.name, index, 1, *self.sizes, **how)
             for name, slots in backend.build(place).state.items():
                 if name.split()[-1] in ("k", "v"):
                     kept = tokens if slots.limit is None else min(tokens, slots.limit)

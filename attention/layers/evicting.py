@@ -26,6 +26,8 @@ class Evicting(Bounded):
     with `remember` and updated in `learn`. The slots worth least are lost, among equals the newest.
     """
 
+    learners: int | None = None  # newest queries of a forward that `learn` needs; None for all
+
     def __init__(self, geometry: Geometry, backend: Method) -> None:
         super().__init__(geometry, backend)
         # A memory (B, Hkv, S) that in decode is the sum of what slots get of all query heads, and
@@ -178,12 +180,17 @@ class Evicting(Bounded):
         keys, values = self.k.data, self.v.data
         last = step.last_visible(stored_tokens, "evicting")
         square = not stored_tokens.any() and not step.padded
-        if type(self).learn is Evicting.learn:
+        learns = type(self).learn is not Evicting.learn
+        first = max(0, step.T - self.learners) if learns and self.learners else 0
+        if first or not learns:  # by kernels that write no probabilities
             out = dense(q, keys, values, scaling, last, square, sinks)
-        else:
-            out, mass = self.geometry.engine.dense_with_mass(
-                q, keys, values, scaling, last, square, self.counts(step), sink_logits=sinks
+        if learns:
+            counts, place = self.counts(step), (last[:, first:], square and not first)
+            counts = None if counts is None else counts[:, first:]
+            part, mass = self.geometry.engine.dense_with_mass(
+                q[:, :, first:], keys, values, scaling, *place, counts, sink_logits=sinks
             )
+            out = out if first else part
             self.learn(mass, step)
         self.cut(stored_tokens + step.new, step)
         return out

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from attention.contract import Dropping, Evicting, Step, fixed, gpu, over_group
@@ -15,11 +14,7 @@ class TOVALayer(Evicting):
     """Nothing is remembered: the last query's probabilities decide at once."""
 
     on_device = True
-
-    def counts(self, step: Step) -> Tensor:
-        last = torch.arange(step.T, device=step.device)[None] == step.T - 1
-        real = step.real()
-        return last if real is None else last & real
+    learners = 1
 
     def learn(self, mass: Tensor, step: Step) -> None:  # noqa: ARG002
         mean = over_group(mass.flatten(1, 2), "mean", 1)

@@ -13,7 +13,6 @@ import lil
 from experiments.grid import models
 from experiments.grid.sources import code
 from experiments.store import manifest
-from lil.decoding.filling import check_prompts
 
 #: What becomes of a step that is not compiled: nobody tried, or it failed.
 AS_IT_IS, NOT_COMPILED = "the model as it is", "not compiled"
@@ -79,6 +78,8 @@ def require_supported(
     prompts: Sequence[int] = (),
 ) -> str:
     """Let backends refuse the model, and prompts of so many tokens, now and not after hours."""
+    from lil.decoding.filling import check_prompts  # torch, which --help does not wait for
+
     for backend in backends:
         with backend.on(loaded.model, engine) as cache:
             name = cache.session.engine

@@ -71,8 +71,7 @@ def _engine(experiment: Experiment, shelf: models.Shelf) -> str:
     if config.runtime == OWN_RUNTIME:
         source = next(iter(experiment.sources.values()))
         lengths = [*map(len, experiment.prompts.values())]  # of all models, tokenizers differ
-        loaded = shelf.take(source)
-        return require_supported(loaded, experiment.backends, config.engine, lengths)
+        return require_supported(shelf.take(source), experiment.backends, config.engine, lengths)
     from experiments.sweep.executors import on_vllm  # imports torch
 
     on_vllm.require_compared(experiment)

@@ -10,11 +10,11 @@ from attention.errors import InvalidValue
 KEYLESS = ("conv", "linear_attention", "mamba", "mlp", "moe", "recurrent")
 
 
-def key_layers(config: Any) -> int:
-    """How many of a text model's layers hold keys, by its config."""
-    kinds = getattr(config, "layer_types", None) or ()
-    layers: int = config.num_hidden_layers
-    return layers - sum(kind in KEYLESS for kind in kinds)
+def key_windows(config: Any) -> tuple[int | None, ...]:
+    """Windows of a text model's layers that hold keys, by its config; None for a full layer."""
+    kinds = getattr(config, "layer_types", None) or [""] * config.num_hidden_layers
+    windows = {"sliding_attention": getattr(config, "sliding_window", None)}
+    return tuple(windows.get(kind) for kind in kinds if kind not in KEYLESS)
 
 
 def check_family(config: Any) -> None:

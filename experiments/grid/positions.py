@@ -28,11 +28,11 @@ def positions(source: ModelSource, *, here: bool = False) -> int | None:
 
 def counted_layers(source: ModelSource) -> dict[str, int]:
     """What a manifest says of a model in which some layers hold no keys; nothing of others."""
-    from attention.families import key_layers
+    from attention.families import key_windows
 
     def count(config: Any) -> tuple[int, int]:
         text = config.get_text_config()
-        return key_layers(text), text.num_hidden_layers
+        return len(key_windows(text)), text.num_hidden_layers
 
     with_keys, layers = _from_config(source, count)
     return {} if with_keys == layers else {"key_layers": with_keys, "layers": layers}

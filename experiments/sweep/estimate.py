@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention.errors import InvalidValue
-from attention.families import key_layers
+from attention.families import key_windows
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.data.sets import labels
@@ -146,7 +146,7 @@ class Footprint:
     """Bytes of a model's weights, and what its layers hold that hold keys and values."""
 
     weight_bytes: int
-    layers: int
+    windows: tuple[int | None, ...]  # of layers that hold keys; None: they see everything
     sizes: tuple[int, int, int]  # query heads, KV heads, numbers of a head
     dtype: torch.dtype
 
@@ -162,12 +162,12 @@ class Footprint:
 
         Hq, Hkv, D = self.sizes
         if backend.keeps_all:
-            return self.layers * tokens * 2 * Hkv * D * self.dtype.itemsize
-        backend.check_heads([Hkv] * self.layers, [Hq // Hkv] * self.layers)
+            return len(self.windows) * tokens * 2 * Hkv * D * self.dtype.itemsize
+        backend.check_heads(*([x] * len(self.windows) for x in (Hkv, Hq // Hkv)))
         how: dict[str, Any] = {"dtype": self.dtype, "device": torch.device("cpu"), "rope": None}
-        how["windows"], total = (None,) * self.layers, 0
-        for index in range(self.layers):
-            place = Geometry(backend.name, index, 1, *self.sizes, **how)
+        how["windows"], total = self.windows, 0
+        for index, window in enumerate(self.windows):
+            place = Geometry(backend.name, index, 1, *self.sizes, model_window=window, **how)
             for name, slots in backend.build(place).state.items():
                 if name.split()[-1] in ("k", "v"):
                     kept = tokens if slots.limit is None else min(tokens, slots.limit)
@@ -189,14 +189,14 @@ def footprint(source: models.ModelSource, dtype: str) -> Footprint:
         text = config.get_text_config()
         heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-        layers = key_layers(text)
+        windows = key_windows(text)
     except (OSError, ValueError, KeyError, AttributeError, TypeError, RuntimeError) as error:
         reason = str(error).strip().split("\n")[0]
         allowed = f"a config.json that is here ({reason})"
         raise InvalidValue("model", source.location, allowed) from error
     kind = getattr(torch, dtype)
     weights = sum(parameter.numel() for parameter in model.parameters()) * kind.itemsize
-    return Footprint(weights, layers, (text.num_attention_heads, heads, size), kind)
+    return Footprint(weights, windows, (text.num_attention_heads, heads, size), kind)
 
 
 def _footprint_or_none(

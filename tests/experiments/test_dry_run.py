@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,9 @@ def test_memory_is_what_a_run_takes(tmp_path: Path, tiny_config: Make) -> None:
             assert stored_bytes <= trace.cache_bytes_peak < 1.3 * stored_bytes, backend.name
     dense = attention.get("sink", budget=32, dense_layers=1)
     assert 2 * size.kv_bytes(dense, 100) == size.kv_bytes(attention.get("full"), 100 + 32)
+    slides = replace(size, windows=(16, None))  # a layer with a window has no budget
+    layered = attention.get("h2o", budget=[0, 32])
+    assert 2 * slides.kv_bytes(layered, 100) == size.kv_bytes(attention.get("full"), 16 + 32)
     assert size.kv_bytes(dense, 20) == size.kv_bytes(attention.get("full"), 20)
 
 

@@ -29,9 +29,9 @@ def generate(model: Any, backend: str, **arguments: Any) -> Any:
     Raises:
         InvalidValue: the method, a parameter or the model does not fit, or there is a cache.
     """
-    if (given := arguments.pop("past_key_values", None)) is not None:
+    if (cache := arguments.pop("past_key_values", None)) is not None:
         allowed = "none: each call has a cache of its backend (`with METHOD.on(model)` keeps one)"
-        raise InvalidValue("past_key_values", type(given).__name__, allowed)
+        raise InvalidValue("past_key_values", type(cache).__name__, allowed)
     arguments.pop("revision", None)  # of this file, on a hub
     own = {"tokenizer", "assistant_tokenizer", *vars(GenerationConfig())}
     for call in (type(model).generate, model.prepare_inputs_for_generation, model.forward):

@@ -41,8 +41,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         # Prompts that stay may not fit in the budget: who wants them types the method.
         known = [e for e in METHODS.known() if "keep_prompt=True" not in map(str, e.parameters)]
         known = [e for e in known if {p.name for p in e.parameters if p.required} <= {"budget"}]
-        own = (e for e in known if not e.error)
-        names = tuple(e.name for e in own if METHODS.find(e.name).role == "method")
+        usable = (e for e in known if not e.error)
+        names = tuple(e.name for e in usable if METHODS.find(e.name).role == "method")
     config = replace(config, backends=(*names, "random"))
     if config.scorer == "none":
         raise InvalidValue("scorer", "none", "a scorer: solved problems are compared")
